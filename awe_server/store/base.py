@@ -1,0 +1,136 @@
+"""What a store is: it keeps documents, one per entity, and knows nothing of jobs.
+
+A document is a JSON-ready dict; its id is the value of `id`. A batch is applied in order and is durable
+when `commit` returns (SQLite: one fsynced transaction; a MongoDB replica set: one majority transaction;
+otherwise ordered writes, so a torn batch is a prefix). An internal seam, free to change: every change of
+meaning starts as a test in tests/contract/store_suite.py.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Document = dict[str, Any]
+
+Collection = Literal["jobs", "tasks", "workunits", "clients", "clientgroups", "users", "nodes", "meta"]
+
+COLLECTIONS: tuple[Collection, ...] = (
+    "jobs",
+    "tasks",
+    "workunits",
+    "clients",
+    "clientgroups",
+    "users",
+    "nodes",
+    "meta",
+)
+
+#: Bumped whenever stored documents change their form; a store of another version is refused at open.
+FORMAT_VERSION = 1
+
+
+@dataclass(slots=True, frozen=True)
+class Put:
+    """Store a document, replacing the one of the same id."""
+
+    collection: Collection
+    document: Document
+
+
+@dataclass(slots=True, frozen=True)
+class Delete:
+    """Remove a document; fine if there is none."""
+
+    collection: Collection
+    id: str
+
+
+@dataclass(slots=True, frozen=True)
+class DeleteWhere:
+    """Remove all documents whose top-level field equals a value (field: an indexed one, see indexes.py)."""
+
+    collection: Collection
+    field: str
+    value: str
+
+
+Operation = Put | Delete | DeleteWhere
+
+
+@dataclass(slots=True, frozen=True)
+class Match:
+    """One condition of a query; conditions are joined with AND.
+
+    `field` is a dotted path into the document. `op`: `in` (any of the values; a list-valued field matches if
+    it shares one), `ge` / `lt` (against the single value; texts by code point, numbers by value).
+    """
+
+    field: str
+    values: tuple[str | int | float | bool, ...]
+    op: Literal["in", "ge", "lt"] = "in"
+
+
+@dataclass(slots=True, frozen=True)
+class AnyOf:
+    """At least one of the conditions holds."""
+
+    matches: tuple[Match, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Query:
+    """Which documents, in what order, and which page of them. Ties are broken by id, so pages never overlap."""
+
+    where: tuple[Match | AnyOf, ...] = ()
+    order: str = "id"
+    descending: bool = False
+    limit: int = 0  #: 0 = no limit
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Page:
+    """One page of documents and how many match in all."""
+
+    documents: list[Document] = field(default_factory=list)
+    total: int = 0
+
+
+class Store(Protocol):
+    """The seam. Every method raises StoreUnavailable when the store cannot be reached or written."""
+
+    #: For /health and logs, without secrets: "sqlite:/path", "mongodb://host/db", "memory".
+    name: str
+
+    async def open(self) -> None:
+        """Connect, check the format version, take the writer's lock. Raises StoreLocked, StoreCorrupt, StoreVersion."""
+
+    async def close(self) -> None:
+        """Give the lock back; safe to call twice and before open."""
+
+    async def commit(self, batch: Sequence[Operation]) -> None:
+        """Apply a batch; durable on return. Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe)."""
+
+    async def get(self, collection: Collection, id: str) -> Document | None:
+        """One document, or None."""
+
+    async def get_many(self, collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+        """Those documents of the given ids that exist, by id."""
+
+    async def find(self, collection: Collection, query: Query) -> Page:
+        """A page of documents."""
+
+    def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        """All matching documents in id order, streamed; for recovery and export."""
+        ...
+
+    async def count_by(
+        self, collection: Collection, field: str, where: Sequence[Match] = ()
+    ) -> dict[str, int]:
+        """How many matching documents there are for each value of a top-level field."""
+
+    async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
+        """The different values of a dotted field, sorted."""
+
+    async def check(self) -> list[str]:
+        """Look for damage; an empty list means sound."""

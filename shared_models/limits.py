@@ -1,0 +1,26 @@
+"""Everything that comes from outside is bounded. One name for each bound, tested at its edge."""
+
+MIB = 1024 * 1024
+
+MAX_DOCUMENT_BYTES = 64 * MIB  #: a submitted job document
+MAX_DEPTH = 64  #: nesting of a submitted document
+MAX_TASKS = 100_000  #: tasks of one job
+MAX_TOTALWORK = 10_000_000  #: workunits of one task
+MAX_IO = 1_000  #: inputs, outputs or predata of one task
+MAX_NAME_CHARS = 255  #: a task name; a file name is bounded in bytes by the same number
+MAX_PATH_BYTES = 1_024  #: a relative file path
+MAX_TEXT_CHARS = 16_384  #: any free text of a document (description, ...)
+MAX_ARGS_CHARS = 1_048_576  #: a command's arguments
+MAX_PRIORITY = 1_000_000  #: priority lies between -MAX_PRIORITY and MAX_PRIORITY
+MAX_TASK_DOCUMENT_BYTES = 4 * MIB  #: one task as stored; a store document must stay under 16 MB
+MAX_NOTES_CHARS = 4_096  #: notes of a job or a report
+MAX_TAIL_BYTES = 65_536  #: tail of stdout or stderr in a report
+MAX_APPERROR_CHARS = 5_000  #: stderr tail kept in a job's error object (AWE §3.3)
+MAX_LOG_BYTES = 16 * MIB  #: a full log kept on the server
+MAX_SKIP_LIST = 1_000  #: workunits on a client's skip list
+MAX_PAGE = 1_000  #: rows of one list reply
+DEFAULT_PAGE = 25
+MAX_WANT = 1_024  #: workunits asked for in one exchange
+MAX_REPORTS = 1_024  #: reports in one exchange
+MAX_HOLDS = 4_096  #: attempts a client may hold
+MAX_WAIT_S = 60.0  #: long-poll

@@ -1,0 +1,37 @@
+"""One frozen Settings: command-line flags > environment AWE_* > defaults. Units are in the names."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+GIB = 1024**3
+
+
+class Settings(BaseSettings):
+    """How this server runs."""
+
+    model_config = SettingsConfigDict(env_prefix="AWE_", frozen=True, extra="ignore")
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8001, ge=0, le=65535)  #: 0 = any free port; the chosen one is printed
+    data_dir: Path = Path("awe-data")
+    store_url: str = ""  #: "" = SQLite in data_dir; mongodb://… = MongoDB; memory: = nothing is kept
+    public_url: str = ""  #: how clients reach the server; "" = as they asked
+    domain: str = "default"  #: name of this server's jid sequence and writer lease
+    policy: Literal["fcfs", "fair"] = "fcfs"
+    lease_s: float = Field(default=60.0, gt=0)
+    max_work_failure: int = Field(default=3, ge=1)
+    max_client_failure: int = Field(default=5, ge=1)
+    max_lost: int = Field(default=5, ge=1)
+    retry_base_s: float = Field(default=1.0, ge=0)
+    retry_cap_s: float = Field(default=300.0, ge=0)
+    tick_s: float = Field(default=0.5, gt=0)
+    commit_wait_s: float = Field(
+        default=10.0, gt=0
+    )  #: how long a request waits for a store that does not answer
+    expire_wait_s: float = Field(default=60.0, gt=0)  #: pause between two sweeps for expired jobs
+    free_floor_bytes: int = Field(default=GIB // 4, ge=0)  #: below this much free disk uploads are refused
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["human", "json"] = "human"

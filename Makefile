@@ -1,0 +1,56 @@
+# Everything runs from a virtual environment in .venv that `make` sets up by itself.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+.PHONY: help setup demo test check lint format types coverage bench lock clean
+
+help: ## Show what can be made
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "The venv module is missing: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+setup: $(STAMP) ## Make the virtual environment with everything locked in requirements.lock
+
+demo: $(STAMP) ## Start a server and two clients, run a pipeline on real reads, check the result, stop everything
+	$(BIN)/awe demo
+
+test: $(STAMP) ## Run the whole test suite
+	$(BIN)/python -m pytest -q
+
+check: lint types $(STAMP) ## Format, lint, types, and the quick tests: what every commit has to pass
+	$(BIN)/python -m pytest -q tests/unit tests/contract tests/api tests/architecture
+
+lint: $(STAMP) ## Check format and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## Check types
+	$(BIN)/mypy
+
+format: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+coverage: $(STAMP) ## Line coverage of the rooms that must not have holes
+	$(BIN)/python -m pytest -q tests/unit tests/contract tests/property --cov=awe_server.scheduler --cov=awe_server.store \
+		--cov=awe_server.data.records --cov-report=term-missing:skip-covered --cov-fail-under=95
+
+bench: $(STAMP) ## Run the measurements in tests/bench
+	@for script in tests/bench/*.py; do case $$script in */__init__.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
+
+lock: $(STAMP) ## Renew the lock files from pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements.lock -o requirements-runtime.lock pyproject.toml
+
+clean: ## Remove everything that make made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .coverage .demo

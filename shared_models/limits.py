@@ -16,6 +16,7 @@ MAX_TASK_DOCUMENT_BYTES = 4 * MIB  #: one task as stored; a store document must 
 MAX_NOTES_CHARS = 4_096  #: notes of a job or a report
 MAX_TAIL_BYTES = 65_536  #: tail of stdout or stderr in a report
 MAX_APPERROR_CHARS = 5_000  #: stderr tail kept in a job's error object (AWE §3.3)
+MAX_PERF_KEYS = 100  #: measured values in a report
 MAX_LOG_BYTES = 16 * MIB  #: a full log kept on the server
 MAX_SKIP_LIST = 1_000  #: workunits on a client's skip list
 MAX_PAGE = 1_000  #: rows of one list reply

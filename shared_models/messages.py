@@ -1,0 +1,308 @@
+"""The exchange between the native client and the server: its messages, and the check of what a client sends.
+
+The TypedDicts are the JSON on the wire, both directions. What the server works with is built by
+`check_exchange`: hand-written, because it runs for every exchange of every client. Keys it does not know are
+ignored, so that a newer client can talk to an older server.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired, TypedDict
+
+from shared_models.errors import BadRequest, InvalidDocument
+from shared_models.fields import MAX_INT, flag, free_text, mapping, rows, seconds, text, whole, whole_or_none
+from shared_models.ids import WorkunitId, split_workunit_id
+from shared_models.limits import (
+    MAX_HOLDS,
+    MAX_IO,
+    MAX_NAME_CHARS,
+    MAX_NOTES_CHARS,
+    MAX_PERF_KEYS,
+    MAX_REPORTS,
+    MAX_TAIL_BYTES,
+    MAX_WAIT_S,
+    MAX_WANT,
+)
+from shared_models.paths import check_relative_path
+from shared_models.states import FailureKind
+
+Outcome = Literal["done", "failed", "released"]
+ReportResult = Literal["accepted", "duplicate", "lease_lost", "unknown"]
+
+_WORKUNIT = re.compile(r"[0-9a-f-]{36}_[\w.\-]{1,255}_[0-9]{1,10}", re.ASCII)  #: most ids; saves the check
+_MD5 = re.compile(r"[0-9a-f]{32}")
+#: What a client may say about a failure. Only the server says `lost`; `released` is an outcome of its own.
+_REPORTABLE = {str(k): k for k in FailureKind if k not in (FailureKind.LOST, FailureKind.RELEASED)}
+
+
+class OutputMessage(TypedDict):
+    """One uploaded output file."""
+
+    filename: str
+    size: int
+    md5: str
+
+
+class ReportMessage(TypedDict):
+    """How one attempt ended."""
+
+    work: str
+    attempt: int
+    token: str
+    outcome: Outcome
+    kind: NotRequired[str | None]  #: only with `failed`
+    exit_code: NotRequired[int | None]
+    signal: NotRequired[int | None]
+    message: NotRequired[str]
+    computetime_s: NotRequired[float]
+    stdout_tail: NotRequired[str]
+    stderr_tail: NotRequired[str]
+    perf: NotRequired[dict[str, Any]]
+    outputs: NotRequired[list[OutputMessage]]
+
+
+class FreeMessage(TypedDict):
+    """What the client has left to give."""
+
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    gpus: int
+
+
+class RequestMessage(TypedDict):
+    """`POST /client/{id}/exchange`."""
+
+    incarnation: str
+    request_id: (
+        int  #: grows by one with each new exchange of this incarnation; the same number repeats the request
+    )
+    holds: NotRequired[list[tuple[str, int]]]
+    reports: NotRequired[list[ReportMessage]]
+    want: NotRequired[int]
+    wait_s: NotRequired[float]
+    free: NotRequired[FreeMessage | None]
+    draining: NotRequired[bool]
+
+
+class TaskForClient(TypedDict):
+    """What all workunits of a task share; sent once per reply."""
+
+    id: str
+    jobid: str
+    task_name: str
+    totalwork: int
+    info: dict[str, Any]
+    cmd: dict[str, Any]
+    private_env: dict[str, str]
+    inputs: list[dict[str, Any]]  #: `url` of an own node is relative: `/node/<id>?download`
+    outputs: list[dict[str, Any]]
+    predata: list[dict[str, Any]]
+    part_input: str | None
+    index: str | None
+    userattr: dict[str, Any]
+    resources: dict[str, int]
+    time_limit_s: float
+
+
+class GrantMessage(TypedDict):
+    """One workunit handed out; the last three only if the input is cut."""
+
+    task: str
+    rank: int
+    attempt: int
+    token: str
+    part: NotRequired[str]
+    offset: NotRequired[int]
+    length: NotRequired[int]
+
+
+class ResultMessage(TypedDict):
+    """What became of one report."""
+
+    work: str
+    attempt: int
+    result: ReportResult
+
+
+class ReplyMessage(TypedDict):
+    """The `data` of the reply."""
+
+    lease_s: float
+    results: list[ResultMessage]
+    tasks: dict[str, TaskForClient]
+    work: list[GrantMessage]
+    discard: list[tuple[str, int]]
+    suspended: bool
+    stop: bool
+    superseded: bool
+    logs: NotRequired[list[tuple[str, int]]]  #: attempts whose live log somebody follows
+
+
+@dataclass(slots=True)
+class Free:
+    """What a client has left to give."""
+
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    gpus: int
+
+
+@dataclass(slots=True)
+class Report:
+    """How one attempt ended. `attempt` and `token` are None only for a stock AWE worker: it has neither."""
+
+    work: WorkunitId
+    attempt: int | None
+    token: str | None
+    outcome: Outcome
+    kind: FailureKind | None  #: set exactly when outcome is `failed`
+    exit_code: int | None
+    signal: int | None
+    message: str
+    computetime_s: float
+    stdout_tail: str
+    stderr_tail: str
+    perf: dict[str, Any]
+    outputs: list[dict[str, Any]]  #: {filename, size, md5}
+
+
+@dataclass(slots=True)
+class ExchangeRequest:
+    """A checked exchange."""
+
+    incarnation: str
+    request_id: int
+    holds: list[tuple[WorkunitId, int]]
+    reports: list[Report]
+    want: int
+    wait_s: float
+    free: Free | None
+    draining: bool
+
+
+def check_exchange(data: object) -> ExchangeRequest:
+    """Check a parsed exchange body.
+
+    Long texts are cut to their limit, counts above it are refused.
+    Raises InvalidDocument with the field path.
+    """
+    if not isinstance(data, dict):
+        raise InvalidDocument("the exchange must be a JSON object")
+    holds = rows(data, "holds", MAX_HOLDS)
+    reports = rows(data, "reports", MAX_REPORTS)
+    free = data.get("free")
+    return ExchangeRequest(
+        incarnation=text(data, "incarnation", MAX_NAME_CHARS),
+        request_id=whole(data, "request_id", 1),
+        holds=[_hold(row, i) for i, row in enumerate(holds)],
+        reports=[_numbered(row, i) for i, row in enumerate(reports)],
+        want=whole(data, "want", 0, MAX_WANT, default=0),
+        wait_s=min(seconds(data, "wait_s"), MAX_WAIT_S),
+        free=None if free is None else _free(free),
+        draining=flag(data, "draining"),
+    )
+
+
+def check_report(data: object) -> Report:
+    """Check one report. Raises InvalidDocument with the field path inside the report."""
+    if not isinstance(data, dict):
+        raise InvalidDocument("must be an object")
+    outcome = data.get("outcome")
+    if outcome not in ("done", "failed", "released"):
+        raise InvalidDocument("outcome: must be 'done', 'failed' or 'released'")
+    perf = mapping(data, "perf")
+    if len(perf) > MAX_PERF_KEYS:
+        raise InvalidDocument(f"perf: has more than {MAX_PERF_KEYS} entries")
+    return Report(
+        work=_workunit(data.get("work"), "work"),
+        attempt=whole(data, "attempt", 0),
+        token=text(data, "token", MAX_NAME_CHARS),
+        outcome=outcome,
+        kind=_kind(data.get("kind")) if outcome == "failed" else None,
+        exit_code=whole_or_none(data, "exit_code"),
+        signal=whole_or_none(data, "signal"),
+        message=free_text(data, "message")[:MAX_NOTES_CHARS],
+        computetime_s=seconds(data, "computetime_s"),
+        stdout_tail=tail(free_text(data, "stdout_tail")),
+        stderr_tail=tail(free_text(data, "stderr_tail")),
+        perf={str(k)[:MAX_NAME_CHARS]: _scalar(v, k) for k, v in perf.items()},
+        outputs=[_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))],
+    )
+
+
+def tail(log: str, limit: int = MAX_TAIL_BYTES) -> str:
+    """Keep the last `limit` bytes of a text, without half a character at its start."""
+    if len(log) * 4 <= limit:
+        return log
+    encoded = log.encode("utf-8", "replace")
+    return log if len(encoded) <= limit else encoded[-limit:].decode("utf-8", "ignore")
+
+
+def _numbered(row: object, i: int) -> Report:
+    try:
+        return check_report(row)
+    except InvalidDocument as exc:
+        raise InvalidDocument(f"reports[{i}].{exc.message}") from exc
+
+
+def _hold(row: object, i: int) -> tuple[WorkunitId, int]:
+    if not isinstance(row, list | tuple) or len(row) != 2:
+        raise InvalidDocument(f"holds[{i}]: must be [workunit id, attempt]")
+    work, attempt = row
+    if type(attempt) is not int or not 0 <= attempt <= MAX_INT:
+        raise InvalidDocument(f"holds[{i}][1]: must be a whole number, 0 or more")
+    return _workunit(work, f"holds[{i}][0]"), attempt
+
+
+def _free(data: object) -> Free:
+    if not isinstance(data, dict):
+        raise InvalidDocument("free: must be an object {cores, memory_bytes, disk_bytes, gpus}")
+    try:
+        return Free(*(whole(data, k, 0, default=0) for k in ("cores", "memory_bytes", "disk_bytes", "gpus")))
+    except InvalidDocument as exc:
+        raise InvalidDocument(f"free.{exc.message}") from exc
+
+
+def _output(row: object, i: int) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise InvalidDocument(f"outputs[{i}]: must be an object {{filename, size, md5}}")
+    try:
+        filename = text(row, "filename", MAX_NAME_CHARS * 8)
+        reason = check_relative_path(filename)
+        if reason:
+            raise InvalidDocument(f"filename: '{filename[:200]}' {reason}")
+        md5 = free_text(row, "md5")
+        if md5 and not _MD5.fullmatch(md5):
+            raise InvalidDocument("md5: must be 32 hexadecimal digits in lower case")
+        return {"filename": filename, "size": whole(row, "size", 0), "md5": md5}
+    except InvalidDocument as exc:
+        raise InvalidDocument(f"outputs[{i}].{exc.message}") from exc
+
+
+def _workunit(value: object, path: str) -> WorkunitId:
+    if isinstance(value, str) and _WORKUNIT.fullmatch(value):
+        return WorkunitId(value)
+    if not isinstance(value, str) or len(value) > 2 * MAX_NAME_CHARS:
+        raise InvalidDocument(f"{path}: must be a workunit id <job>_<task>_<rank>")
+    try:
+        split_workunit_id(value)
+    except BadRequest as exc:
+        raise InvalidDocument(f"{path}: {exc.message}") from exc
+    return WorkunitId(value)
+
+
+def _kind(value: object) -> FailureKind:
+    kind = _REPORTABLE.get(value) if isinstance(value, str) else None
+    if kind is None:
+        raise InvalidDocument(f"kind: a failed report needs one of {', '.join(_REPORTABLE)}")
+    return kind
+
+
+def _scalar(value: object, key: object) -> object:
+    if isinstance(value, str):
+        return value[:MAX_NAME_CHARS]
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) <= MAX_INT):
+        return value
+    raise InvalidDocument(f"perf.{str(key)[:100]}: must be a number, text, true, false or null")

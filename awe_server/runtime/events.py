@@ -1,22 +1,87 @@
-"""What happened lately, in order: a bounded ring that readers follow."""
+"""What happened lately, in order: a bounded ring that readers follow.
 
-from collections.abc import AsyncIterator
+Numbers start at the wall clock's milliseconds, so that after a restart every new event is newer than what a
+reader saw before; they say nothing else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
 from typing import Any
+
+from awe_server.runtime.clock import Clock
+from shared_models.times import rfc3339
 
 Event = dict[str, Any]
 
+RING = 10_000
+HEARTBEAT_S = 15.0  #: a follower hears something at least this often
+
 
 class EventLog:
-    """The last events, each `{seq, time, code, ...}`; seq grows by one and is newer after a restart."""
+    """The last events, each `{seq, time, code, ...}`; seq grows by one."""
+
+    def __init__(self, clock: Clock, size: int = RING) -> None:
+        self._clock = clock
+        self._ring: deque[Event] = deque(maxlen=size)
+        self._followers: set[asyncio.Future[None]] = set()
+        self._closed = False
+        self.last = int(clock.wall() * 1000)  #: number of the newest event
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Add events that are durable facts and wake those who follow."""
+        time = rfc3339(self._clock.wall())
+        before = self.last
+        for event in events:
+            self.last += 1
+            self._ring.append({"seq": self.last, "time": time, **event})
+        if self.last != before:
+            self._wake()
+
+    def _wake(self) -> None:
+        for follower in self._followers:
+            if not follower.done():
+                follower.set_result(None)
+        self._followers.clear()
+
+    def close(self) -> None:
+        """End every wait and every follower: the server stops."""
+        self._closed = True
+        self._wake()
 
     def since(self, seq: int, *, job_id: str = "", limit: int = 1000) -> list[Event]:
         """Events newer than seq, oldest first."""
-        raise NotImplementedError
+        known = len(self._ring) - min(len(self._ring), max(0, self.last - seq))
+        newer = islice(self._ring, known, None)
+        return list(islice((e for e in newer if not job_id or e.get("jobid") == job_id), limit))
 
     async def wait(self, seq: int, timeout_s: float) -> bool:
         """Wait until an event newer than seq exists; False when the time is over."""
-        raise NotImplementedError
+        if self.last > seq:
+            return True
+        if timeout_s <= 0 or self._closed:
+            return False
+        follower = asyncio.get_running_loop().create_future()
+        self._followers.add(follower)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await follower
+        except TimeoutError:
+            return False
+        finally:
+            self._followers.discard(follower)
+        return True
 
-    def follow(self, seq: int, *, job_id: str = "") -> AsyncIterator[Event | None]:
+    async def follow(self, seq: int, *, job_id: str = "") -> AsyncIterator[Event | None]:
         """Events newer than seq and then each new one; None now and then, as a sign of life."""
-        raise NotImplementedError
+        while True:
+            newest = self.last
+            for event in self.since(seq, job_id=job_id, limit=RING):
+                yield event
+            seq = newest
+            woken = await self.wait(seq, HEARTBEAT_S)
+            if self._closed:
+                return
+            if not woken:
+                yield None

@@ -1,0 +1,188 @@
+"""Group commit: what many requests changed at one moment becomes durable together, then all are answered.
+
+While one batch is being written the next one gathers; it is taken the moment the write ends, so there is no
+artificial delay and no queue of batches. A store that does not answer is tried again for ever: newer changes
+join the batch, requests get StoreUnavailable after `commit_wait_s`, and nothing is dropped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from awe_server.runtime import faults
+from awe_server.store.base import DeleteWhere, Operation, Put, Store
+from shared_models.errors import AweError, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_S = 0.05
+MAX_RETRY_S = 5.0
+
+A = TypeVar("A")
+
+
+@dataclass(slots=True)
+class Batch(Generic[A]):
+    """What is written together, and what has to happen once it is durable."""
+
+    ops: list[Operation]
+    after: list[A] = field(default_factory=list)
+
+
+class _Waiting:
+    """Requests that wait for one batch. They share a deadline, set by the first of them."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._futures: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def join(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is None:
+            self._timer = loop.call_later(self._wait_s, self.fail, StoreUnavailable())
+        future = loop.create_future()
+        self._futures.append(future)
+        await future
+
+    def _drain(self) -> list[asyncio.Future[None]]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        futures, self._futures = self._futures, []
+        return futures
+
+    def release(self) -> None:
+        for future in self._drain():
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: AweError) -> None:
+        for future in self._drain():
+            if not future.done():
+                future.set_exception(type(error)(error.message))
+
+    def absorb(self, other: "_Waiting") -> None:
+        """Take over those who waited for a batch that joined this one."""
+        self._futures += other._drain()
+        if self._futures and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._wait_s, self.fail, StoreUnavailable())
+
+
+class Committer(Generic[A]):
+    """Writes one batch at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        take: Callable[[], Batch[A]],
+        applied: Callable[[Batch[A]], None],
+        fatal: Callable[[BaseException], None],
+        commit_wait_s: float,
+    ) -> None:
+        self._store = store
+        self._take = take
+        self._applied = applied
+        self._fatal = fatal
+        self._commit_wait_s = commit_wait_s
+        self._dirty = False
+        self._open = _Waiting(commit_wait_s)
+        self._flying: _Waiting | None = None
+        self._wake = asyncio.Event()
+        self._broken: AweError | None = None
+        self.trouble = ""  #: what the store said last; "" while it works
+        self.batches = 0  #: durable batches so far
+        self.operations = 0  #: documents written so far
+
+    def touch(self) -> None:
+        """Something was marked: the gathering batch is not empty."""
+        self._dirty = True
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Return when everything marked so far is durable.
+
+        Raises StoreUnavailable after commit_wait_s; what was marked stays and will be written.
+        """
+        if self._broken is not None:
+            raise self._broken
+        if self._dirty:
+            await self._open.join()
+        elif self._flying is not None:
+            await self._flying.join()
+
+    async def run(self) -> None:
+        """Write batches until cancelled; whatever the store cannot explain stops the server."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._dirty:
+                    await self._write()
+        except Exception as exc:  # noqa: BLE001 - memory and disk must not drift apart: stop instead
+            self.break_off(StoreUnavailable("the server stops: it could not write its state"))
+            self._fatal(exc)
+
+    def break_off(self, error: AweError) -> None:
+        """Refuse from now on, and answer those who wait with the error."""
+        self._broken = error
+        self._open.fail(error)
+        if self._flying is not None:
+            self._flying.fail(error)
+
+    def _next(self) -> tuple[Batch[A], _Waiting]:
+        waiting, self._open = self._open, _Waiting(self._commit_wait_s)
+        self._dirty = False
+        return self._take(), waiting
+
+    async def _write(self) -> None:
+        batch, self._flying = self._next()
+        delay_s = FIRST_RETRY_S
+        while not await self._try(batch.ops):
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, MAX_RETRY_S)
+            if self._dirty:
+                newer, waiting = self._next()
+                batch = Batch(compact([*batch.ops, *newer.ops]), batch.after + newer.after)
+                self._flying.absorb(waiting)
+        self.batches += 1
+        self.operations += len(batch.ops)
+        self._applied(batch)
+        faults.reach("before-reply")
+        self._flying.release()
+        self._flying = None
+
+    async def _try(self, ops: Sequence[Operation]) -> bool:
+        try:
+            if ops:
+                faults.reach("before-commit")
+                await self._store.commit(ops)
+                faults.reach("after-commit")
+        except StoreUnavailable as exc:
+            if not self.trouble:
+                log.error("store_unavailable", extra={"reason": exc.message, "waiting": len(ops)})
+            self.trouble = exc.message
+            return False
+        if self.trouble:
+            log.warning("store_available_again", extra={"written": len(ops)})
+            self.trouble = ""
+        return True
+
+
+def compact(ops: Sequence[Operation]) -> list[Operation]:
+    """Keep only the last word on each document; order stays."""
+    seen: set[tuple[str, str]] = set()
+    kept: list[Operation] = []
+    for op in reversed(ops):
+        if not isinstance(op, DeleteWhere):
+            key = (op.collection, op.document["id"] if isinstance(op, Put) else op.id)
+            if key in seen:
+                continue
+            seen.add(key)
+        kept.append(op)
+    kept.reverse()
+    return kept

@@ -1,0 +1,71 @@
+"""Request bodies: bounded in bytes and in how long they may stall."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import orjson
+from starlette.requests import Request
+
+from shared_models.errors import BadRequest, TooLarge
+
+#: A sender that is silent for so long in the middle of a body is given up.
+STALL_S = 120.0
+#: A body that is only a few keys: a client's profile, a heartbeat, attributes of a node.
+MAX_SMALL_BYTES = 1024 * 1024
+
+
+async def stream(request: Request, limit: int | None = None) -> AsyncIterator[bytes]:
+    """Yield the body as it comes.
+
+    Raises TooLarge as soon as more than `limit` bytes are announced or seen, BadRequest if it stalls, and
+    starlette's ClientDisconnect if it is cut.
+    """
+    if limit is not None and (announced := request.headers.get("content-length", "")).isdigit():
+        _bounded(int(announced), limit)
+    seen = 0
+    chunks = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(STALL_S):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as exc:
+            raise BadRequest(f"the request body stalled for {STALL_S:.0f} s") from exc
+        seen += len(chunk)
+        if limit is not None:
+            _bounded(seen, limit)
+        if chunk:
+            yield chunk
+
+
+def _bounded(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"the request body is larger than {limit} bytes")
+
+
+async def whole(request: Request, limit: int) -> bytes:
+    """Read the body into memory; raises as `stream` does."""
+    return b"".join([chunk async for chunk in stream(request, limit)])
+
+
+def parse_json(raw: bytes, what: str) -> Any:
+    """Read JSON; raises BadRequest naming what was expected and where the text goes wrong."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise BadRequest(f"{what} is not JSON: {exc}") from exc
+
+
+def parse_object(raw: bytes, what: str) -> dict[str, Any]:
+    """Read a JSON object; raises BadRequest."""
+    value = parse_json(raw, what)
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what} is not a JSON object")
+    return value
+
+
+def media_type(request: Request) -> str:
+    """The content type without its parameters, in small letters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,40 @@
+"""The reply everybody gets: `{"status", "data", "error"}`, lists with `limit`, `offset`, `total_count`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from awe_server.store.base import Page
+from shared_models.errors import AweError, InvalidDocument
+
+JSON = "application/json"
+
+
+def ok(data: Any, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """Answer 200 with data; `more` are further keys of the envelope."""
+    body = orjson.dumps({"status": 200, "data": data, "error": None, **more})
+    return Response(body, media_type=JSON, headers=dict(headers or {}))
+
+
+def paged(rows: list[Any], page: Page, *, limit: int, offset: int) -> Response:
+    """Answer 200 with one page of a list; total_count counts everything that matches."""
+    return ok(rows, limit=limit, offset=offset, total_count=page.total)
+
+
+def refusal(
+    status: int, texts: list[str], code: str, *, headers: Mapping[str, str] | None = None, **more: Any
+) -> Response:
+    """Answer an error: AWE's three keys and a stable `code`."""
+    body = orjson.dumps({"status": status, "data": None, "error": texts, "code": code, **more})
+    return Response(body, status, media_type=JSON, headers=dict(headers or {}))
+
+
+def refused(error: AweError, *, status: int | None = None, prefix: str = "") -> Response:
+    """Answer what an error says; `status` and `prefix` only where AWE's wire asks for others."""
+    texts = error.problems if isinstance(error, InvalidDocument) else [error.message]
+    headers = {"Retry-After": "1"} if error.retryable else {}
+    return refusal(
+        status or error.http_status, [prefix + text for text in texts], error.code, headers=headers
+    )

@@ -79,7 +79,7 @@ class AnyOf:
 
 @dataclass(slots=True, frozen=True)
 class Query:
-    """Which documents, in what order, and which page of them. Ties are broken by id, so pages never overlap."""
+    """Which documents, in what order, and which page of them. Ties are broken by id: pages never overlap."""
 
     where: tuple[Match | AnyOf, ...] = ()
     order: str = "id"
@@ -97,19 +97,29 @@ class Page:
 
 
 class Store(Protocol):
-    """The seam. Every method raises StoreUnavailable when the store cannot be reached or written."""
+    """The seam. Every method raises StoreUnavailable when the store cannot be reached or written.
+
+    Any method may raise StoreCorrupt: the store is damaged and the server has to stop.
+    """
 
     #: For /health and logs, without secrets: "sqlite:/path", "mongodb://host/db", "memory".
     name: str
 
     async def open(self) -> None:
-        """Connect, check the format version, take the writer's lock. Raises StoreLocked, StoreCorrupt, StoreVersion."""
+        """Connect, take the writer's lock, check the format version.
+
+        Raises StoreLocked, StoreCorrupt, StoreVersion.
+        """
 
     async def close(self) -> None:
         """Give the lock back; safe to call twice and before open."""
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch; durable on return. Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe)."""
+        """Apply a batch; durable on return. The documents are copied before the first wait.
+
+        Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe), InvalidDocument (nothing
+        was applied; repeating is vain: see documents.py), LeaseGone (another server writes now; stop).
+        """
 
     async def get(self, collection: Collection, id: str) -> Document | None:
         """One document, or None."""

@@ -1,0 +1,21 @@
+"""Pick the store that a URL names."""
+
+from pathlib import Path
+
+from awe_server.store.base import Store
+from awe_server.store.memory import MemoryStore
+from awe_server.store.sqlite import SqliteStore
+from shared_models.errors import BadRequest
+
+
+def open_store(url: str, data_dir: Path) -> Store:
+    """Build the store of a `--store` value; the caller opens it.
+
+    Raises BadRequest if the value names no store.
+    """
+    if url in ("", "sqlite"):
+        return SqliteStore(data_dir)
+    if url == "memory:":
+        return MemoryStore()
+    scheme = url.partition(":")[0]
+    raise BadRequest(f"no store for '{scheme}': expected sqlite, mongodb://…, mongodb+srv://… or memory:")

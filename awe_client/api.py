@@ -1,0 +1,191 @@
+"""The Python client of an AWE server: every route as a typed method, async and blocking.
+
+    async with AsyncAweClient("http://127.0.0.1:8001") as awe:
+        job = await awe.submit_job(document)
+        job = await awe.wait_job(job["id"])
+
+    with AweClient("http://127.0.0.1:8001") as awe:
+        print(awe.get_job(job_id)["state"])
+
+Every failure is an AweError: the class that the reply's `code` names, or ServerUnreachable.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import httpx
+from anyio.from_thread import start_blocking_portal
+
+from awe_client.sdk.blocking import Blocking, BlockingIterator
+from awe_client.sdk.bodies import FileBody, Progress
+from awe_client.sdk.clients import ClientCalls
+from awe_client.sdk.download import DownloadCorrupt, DownloadCut, Downloaded
+from awe_client.sdk.jobs import ENDED_JOB_STATES, JobCalls
+from awe_client.sdk.nodes import NodeCalls
+from awe_client.sdk.server import ServerCalls
+from awe_client.sdk.transport import Document, Page, RetryPolicy, Transport
+from awe_client.sdk.work import WorkCalls
+
+__all__ = [
+    "ENDED_JOB_STATES",
+    "AsyncAweClient",
+    "AweClient",
+    "Document",
+    "DownloadCorrupt",
+    "DownloadCut",
+    "Downloaded",
+    "FileBody",
+    "Page",
+    "Progress",
+    "RetryPolicy",
+]
+
+
+class AsyncAweClient(JobCalls, WorkCalls, ClientCalls, NodeCalls, ServerCalls):
+    """A server's routes as coroutines. Use it with `async with`, or call `close`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        authorization: str = "",
+        timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        """Talk to the server at `base_url`.
+
+        `authorization` is the whole header value, such as `bearer <token>` or `CG_TOKEN <token>`. `timeout_s`
+        bounds each wait for bytes, not a whole transfer. `http` lets a test or an application bring its own
+        connections; it is closed with this client.
+        """
+        sent = {**(headers or {}), **({"Authorization": authorization} if authorization else {})}
+        self._transport = Transport(
+            base_url,
+            http=http,
+            headers=sent,
+            timeout_s=timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            retry=retry,
+        )
+
+    @property
+    def base_url(self) -> str:
+        """The server's address."""
+        return self._transport.base_url
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AweClient:
+    """The same methods, blocking; the requests run on an event loop in a thread of their own."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        authorization: str = "",
+        timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """See AsyncAweClient."""
+        self._stack = ExitStack()
+        self.portal = self._stack.enter_context(start_blocking_portal())
+        self.wrapped = AsyncAweClient(
+            base_url,
+            authorization=authorization,
+            timeout_s=timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            retry=retry,
+            headers=headers,
+        )
+
+    @property
+    def base_url(self) -> str:
+        """The server's address."""
+        return self.wrapped.base_url
+
+    def close(self) -> None:
+        """Close the connections and end the thread; safe to call twice."""
+        with self._stack.pop_all():
+            self.portal.call(self.wrapped.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    submit_job = Blocking(JobCalls.submit_job)
+    get_job = Blocking(JobCalls.get_job)
+    list_jobs = Blocking(JobCalls.list_jobs)
+    poll_job = Blocking(JobCalls.poll_job)
+    wait_job = Blocking(JobCalls.wait_job)
+    why_job = Blocking(JobCalls.why_job)
+    job_report = Blocking(JobCalls.job_report)
+    job_perf = Blocking(JobCalls.job_perf)
+    job_position = Blocking(JobCalls.job_position)
+    suspend_job = Blocking(JobCalls.suspend_job)
+    resume_job = Blocking(JobCalls.resume_job)
+    recompute_job = Blocking(JobCalls.recompute_job)
+    resubmit_job = Blocking(JobCalls.resubmit_job)
+    recover_job = Blocking(JobCalls.recover_job)
+    set_job_priority = Blocking(JobCalls.set_job_priority)
+    set_job_clientgroup = Blocking(JobCalls.set_job_clientgroup)
+    set_job_pipeline = Blocking(JobCalls.set_job_pipeline)
+    set_job_expiration = Blocking(JobCalls.set_job_expiration)
+    set_job_token = Blocking(JobCalls.set_job_token)
+    resume_all_jobs = Blocking(JobCalls.resume_all_jobs)
+    delete_job = Blocking(JobCalls.delete_job)
+    delete_suspended_jobs = Blocking(JobCalls.delete_suspended_jobs)
+    list_work = Blocking(WorkCalls.list_work)
+    get_work = Blocking(WorkCalls.get_work)
+    why_work = Blocking(WorkCalls.why_work)
+    read_log = Blocking(WorkCalls.read_log)
+    follow_log = BlockingIterator(WorkCalls.follow_log)
+    write_log = Blocking(WorkCalls.write_log)
+    work_report = Blocking(WorkCalls.work_report)
+    register_client = Blocking(ClientCalls.register_client)
+    exchange = Blocking(ClientCalls.exchange)
+    list_clients = Blocking(ClientCalls.list_clients)
+    get_client = Blocking(ClientCalls.get_client)
+    suspend_client = Blocking(ClientCalls.suspend_client)
+    resume_client = Blocking(ClientCalls.resume_client)
+    suspend_all_clients = Blocking(ClientCalls.suspend_all_clients)
+    resume_all_clients = Blocking(ClientCalls.resume_all_clients)
+    remove_client = Blocking(ClientCalls.remove_client)
+    create_node = Blocking(NodeCalls.create_node)
+    upload_node = Blocking(NodeCalls.upload_node)
+    upload_output = Blocking(NodeCalls.upload_output)
+    get_node = Blocking(NodeCalls.get_node)
+    list_nodes = Blocking(NodeCalls.list_nodes)
+    download_node = Blocking(NodeCalls.download_node)
+    read_node = Blocking(NodeCalls.read_node)
+    set_node_attributes = Blocking(NodeCalls.set_node_attributes)
+    build_index = Blocking(NodeCalls.build_index)
+    delete_node = Blocking(NodeCalls.delete_node)
+    server_info = Blocking(ServerCalls.server_info)
+    health = Blocking(ServerCalls.health)
+    queue_counts = Blocking(ServerCalls.queue_counts)
+    suspend_queue = Blocking(ServerCalls.suspend_queue)
+    resume_queue = Blocking(ServerCalls.resume_queue)
+    list_events = Blocking(ServerCalls.list_events)
+    follow_events = BlockingIterator(ServerCalls.follow_events)

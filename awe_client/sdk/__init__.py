@@ -1,0 +1,1 @@
+"""The rooms behind awe_client.api: one file per resource, and what they share."""

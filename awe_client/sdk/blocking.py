@@ -1,0 +1,60 @@
+"""The blocking face of an async object, without writing a method twice.
+
+`AweClient.get_job = Blocking(AsyncAweClient.get_job)` is a descriptor with the types of the original; the
+call runs on an event loop in a thread of its own.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from anyio.from_thread import BlockingPortal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+
+
+class Facade(Protocol):
+    """What a blocking object has: the async one, and the loop's thread."""
+
+    portal: BlockingPortal
+    wrapped: Any
+
+
+class Blocking(Generic[P, R]):
+    """A method that awaits the same method of the wrapped object."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, owner: Facade, _: type | None = None) -> Callable[P, R]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            result: R = owner.portal.call(partial(self.method, owner.wrapped, *args, **kwargs))
+            return result
+
+        return update_wrapper(call, self.method)
+
+
+class BlockingIterator(Generic[P, Item]):
+    """A method that iterates over the same method of the wrapped object."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[Item]]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, owner: Facade, _: type | None = None) -> Callable[P, Iterator[Item]]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[Item]:
+            items = self.method(owner.wrapped, *args, **kwargs)
+            while True:
+                try:
+                    yield owner.portal.call(_next, items)
+                except StopAsyncIteration:
+                    return
+
+        return update_wrapper(call, self.method)
+
+
+async def _next(items: AsyncIterator[Item]) -> Item:
+    return await anext(items)

@@ -1,0 +1,117 @@
+"""Request bodies that are files: streamed, of known length, and readable again when a request is repeated."""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+CHUNK_BYTES = 1024 * 1024
+#: Called with (bytes done, bytes in all or -1).
+Progress = Callable[[int, int], None]
+
+
+class FileBody:
+    """A file as a raw body. After it was read to its end, `md5` is the digest of the bytes that were sent."""
+
+    def __init__(self, path: Path | str, *, on_progress: Progress | None = None, offset: int = 0) -> None:
+        self.path = Path(path)
+        self.size = max(os.path.getsize(path) - offset, 0)
+        self.md5 = ""
+        self._offset = offset
+        self._on_progress = on_progress
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Read the file from its beginning. Reading and hashing happen in a thread."""
+        digest = hashlib.md5(usedforsecurity=False)
+        sent = 0
+        file = await anyio.to_thread.run_sync(self.path.open, "rb")
+        try:
+            file.seek(self._offset)
+            # Never more than the length that was announced: the file may still grow.
+            while sent < self.size:
+                chunk = await anyio.to_thread.run_sync(
+                    _read, file, min(CHUNK_BYTES, self.size - sent), digest
+                )
+                if not chunk:
+                    break
+                sent += len(chunk)
+                yield chunk
+                if self._on_progress is not None:
+                    self._on_progress(sent, self.size)
+        finally:
+            file.close()
+        self.md5 = digest.hexdigest()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about this body."""
+        return {"Content-Type": "application/octet-stream", "Content-Length": str(self.size)}
+
+
+class MultipartBody:
+    """Text fields and then at most one file, as multipart/form-data, without holding the file in memory."""
+
+    def __init__(
+        self,
+        fields: dict[str, str],
+        *,
+        file: FileBody | bytes | None = None,
+        file_field: str = "upload",
+        file_name: str = "",
+    ) -> None:
+        self._boundary = secrets.token_hex(16)
+        self._file = file
+        head = b"".join(self._part(name) + value.encode() + b"\r\n" for name, value in fields.items())
+        if file is not None:
+            head += self._part(file_field, file_name or "upload")
+        self._head = head
+        self._tail = (b"\r\n" if file is not None else b"") + f"--{self._boundary}--\r\n".encode()
+
+    def _part(self, name: str, file_name: str = "") -> bytes:
+        head = f'--{self._boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'
+        if file_name:
+            head += f'; filename="{_quoted(file_name)}"\r\nContent-Type: application/octet-stream'
+        return head.encode() + b"\r\n\r\n"
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the body; may be iterated again for a repeated request."""
+        yield self._head
+        if isinstance(self._file, bytes):
+            yield self._file
+        elif self._file is not None:
+            async for chunk in self._file:
+                yield chunk
+        yield self._tail
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about this body."""
+        if isinstance(self._file, bytes):
+            size = len(self._file)
+        else:
+            size = self._file.size if self._file is not None else 0
+        return {
+            "Content-Type": f"multipart/form-data; boundary={self._boundary}",
+            "Content-Length": str(len(self._head) + size + len(self._tail)),
+        }
+
+
+def attributes_field(attributes: Any | None) -> dict[str, str]:
+    """Shock's text field for node attributes, if there are any."""
+    return {} if attributes is None else {"attributes_str": json.dumps(attributes)}
+
+
+def _read(file: Any, size: int, digest: Any) -> bytes:
+    chunk: bytes = file.read(size)
+    digest.update(chunk)
+    return chunk
+
+
+def _quoted(text: str) -> str:
+    """As browsers do it (HTML's form encoding): the three characters that would end the header value."""
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,91 @@
+"""Calls about clients, and the one call that clients live by."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from awe_client.sdk.transport import Document, Page, Params, Transport
+
+_JSON = {"Content-Type": "application/json"}
+
+
+class ClientCalls:
+    """Register, exchange, look at clients, suspend, resume and remove them."""
+
+    _transport: Transport
+
+    async def register_client(self, profile: Mapping[str, Any]) -> Document:
+        """Register a client and return its document; the server may have given it an id.
+
+        Repeatable: the same id and incarnation again is the same registration.
+        """
+        content = json.dumps(profile).encode()
+        client: Document = await self._transport.call(
+            "POST", "/client", content=content, headers=_JSON, repeatable=bool(profile.get("id"))
+        )
+        return client
+
+    async def exchange(
+        self, client_id: str, request: Mapping[str, Any], *, repeatable: bool = True
+    ) -> Document:
+        """Report, renew and fetch in one round trip (see the wire contract; messages are in shared_models).
+
+        Repeating a request with the same request_id gives the same grants. Raises ClientNotFound and
+        StaleExchange, after both of which the client has to register again.
+        """
+        reply: Document = await self._transport.call(
+            "POST",
+            f"/client/{_id(client_id)}/exchange",
+            content=json.dumps(request).encode(),
+            headers=_JSON,
+            repeatable=repeatable,
+            timeout_s=float(request.get("wait_s", 0.0)) + 30.0,
+        )
+        return reply
+
+    async def list_clients(
+        self,
+        *,
+        group: str | None = None,
+        status: str | None = None,
+        app: str | None = None,
+        busy: bool = False,
+    ) -> Page:
+        """List clients."""
+        params: Params = {"group": group, "status": status, "app": app, "busy": busy}
+        return await self._transport.page("/client", params)
+
+    async def get_client(self, client_id: str) -> Document:
+        """Return one client. Raises ClientNotFound."""
+        client: Document = await self._transport.call("GET", f"/client/{_id(client_id)}")
+        return client
+
+    async def suspend_client(self, client_id: str) -> str:
+        """Give a client no more work until it is resumed."""
+        text: str = await self._transport.call("PUT", f"/client/{_id(client_id)}", params={"suspend": True})
+        return text
+
+    async def resume_client(self, client_id: str) -> str:
+        """Let a suspended client work again."""
+        text: str = await self._transport.call("PUT", f"/client/{_id(client_id)}", params={"resume": True})
+        return text
+
+    async def suspend_all_clients(self) -> str:
+        """Suspend every client."""
+        text: str = await self._transport.call("PUT", "/client", params={"suspendall": True})
+        return text
+
+    async def resume_all_clients(self) -> str:
+        """Resume every suspended client."""
+        text: str = await self._transport.call("PUT", "/client", params={"resumeall": True})
+        return text
+
+    async def remove_client(self, client_id: str) -> str:
+        """Tell a client to stop and forget it; its work is requeued."""
+        text: str = await self._transport.call("DELETE", f"/client/{_id(client_id)}")
+        return text
+
+
+def _id(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,177 @@
+"""Calls about data nodes (Shock's wire)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import httpx
+
+from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.bodies import FileBody, MultipartBody, Progress, attributes_field
+from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, Wanted
+from awe_client.sdk.transport import Document, Page, Params, Transport, raise_for_error
+from shared_models.errors import AweError, ServerUnreachable
+
+DOWNLOAD_ATTEMPTS = 6
+
+
+class NodeCalls:
+    """Create, fill, read and delete nodes. Files are streamed both ways."""
+
+    _transport: Transport
+
+    async def create_node(
+        self,
+        source: Path | str | bytes | None = None,
+        *,
+        name: str | None = None,
+        attributes: Any | None = None,
+        on_progress: Progress | None = None,
+    ) -> Document:
+        """Create a node from a file (streamed), from bytes, or empty; return its document.
+
+        Creating is not repeatable on the wire, so it is repeated only if the request was never sent.
+        """
+        body = _upload_body(source, name, attributes, on_progress)
+        node: Document = await self._transport.call("POST", "/node", content=body, headers=body.headers)
+        return node
+
+    async def upload_node(
+        self,
+        node_id: str,
+        source: Path | str | bytes,
+        *,
+        name: str | None = None,
+        on_progress: Progress | None = None,
+    ) -> Document:
+        """Give an empty node its file."""
+        body = _upload_body(source, name, None, on_progress)
+        node: Document = await self._transport.call(
+            "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
+        )
+        return node
+
+    async def upload_output(
+        self, node_id: str, body: FileBody, *, workunit_id: str, attempt: int, token: str
+    ) -> Document:
+        """Upload an attempt's output; returns size, md5, sha256 as the server counted them.
+
+        It becomes visible when the attempt's report is accepted. Raises LeaseLost unless the caller holds the
+        attempt. Not repeated here: the caller knows how long its patience is.
+        """
+        params: Params = {"work": workunit_id, "attempt": attempt}
+        headers = {**body.headers, "Awe-Lease": token}
+        fact: Document = await self._transport.call(
+            "PUT", _path(node_id), params=params, content=body, headers=headers
+        )
+        return fact
+
+    async def get_node(self, node_id: str) -> Document:
+        """Return a node's document. Raises NodeNotFound."""
+        node: Document = await self._transport.call("GET", _path(node_id))
+        return node
+
+    async def list_nodes(
+        self,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> Page:
+        """List nodes; `where` filters by attributes."""
+        params: dict[str, Any] = {"limit": limit, "offset": offset}
+        if where:
+            params |= {"query": True, **where}
+        return await self._transport.page("/node", params)
+
+    async def download_node(
+        self,
+        node_id: str,
+        target: Path | str,
+        *,
+        on_progress: Progress | None = None,
+    ) -> Downloaded:
+        """Download a node's file: whole and with the right checksum, or not there.
+
+        A cut connection is resumed. Raises DownloadCorrupt, NodeNotFound, ServerUnreachable.
+        """
+        file = (await self.get_node(node_id)).get("file") or {}
+        wanted = Wanted(size=int(file.get("size", -1)), md5=(file.get("checksum") or {}).get("md5", ""))
+        download = Download(Path(target), wanted, on_progress)
+        try:
+            return await self._patiently(download, _path(node_id) + "?download")
+        finally:
+            download.close()
+
+    async def _patiently(self, download: Download, path: str) -> Downloaded:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await download.attempt(
+                    lambda headers: self._transport.stream("GET", path, headers=headers)
+                )
+            except httpx.TransportError as exc:
+                error: AweError = self._transport.unreachable(exc)
+                if attempt >= DOWNLOAD_ATTEMPTS:
+                    raise error from exc
+            except AweError as exc:
+                if not exc.retryable or attempt >= DOWNLOAD_ATTEMPTS:
+                    raise
+            await anyio.sleep(jittered_delay_s(attempt, base_s=0.2, cap_s=5.0))
+
+    async def read_node(self, node_id: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
+        """Return a small node's bytes. Raises DownloadCorrupt if it is larger than `max_bytes`."""
+        pieces: list[bytes] = []
+        count = 0
+        try:
+            async with self._transport.stream("GET", _path(node_id) + "?download") as reply:
+                if reply.status_code >= 400:
+                    await reply.aread()
+                    raise_for_error(reply)
+                async for chunk in reply.aiter_bytes():
+                    count += len(chunk)
+                    if count > max_bytes:
+                        raise DownloadCorrupt(
+                            f"node {node_id} is larger than {max_bytes} bytes: download it to a file"
+                        )
+                    pieces.append(chunk)
+        except httpx.TransportError as exc:
+            error: ServerUnreachable = self._transport.unreachable(exc)
+            raise error from exc
+        return b"".join(pieces)
+
+    async def set_node_attributes(self, node_id: str, attributes: Any) -> Document:
+        """Replace a node's attributes."""
+        body = MultipartBody(attributes_field(attributes))
+        node: Document = await self._transport.call(
+            "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
+        )
+        return node
+
+    async def build_index(self, node_id: str, kind: str) -> Document:
+        """Build an index (size, line, record, chunkrecord) on a node."""
+        index: Document = await self._transport.call(
+            "PUT", f"{_path(node_id)}/index/{quote(kind, safe='')}", repeatable=True, timeout_s=3600.0
+        )
+        return index
+
+    async def delete_node(self, node_id: str) -> None:
+        """Delete a node. Raises NodeNotFound."""
+        await self._transport.call("DELETE", _path(node_id))
+
+
+def _upload_body(
+    source: Path | str | bytes | None, name: str | None, attributes: Any | None, on_progress: Progress | None
+) -> MultipartBody:
+    fields = attributes_field(attributes)
+    if source is None or isinstance(source, bytes):
+        return MultipartBody(fields, file=source, file_name=name or "upload")
+    body = FileBody(source, on_progress=on_progress)
+    return MultipartBody(fields, file=body, file_name=name or Path(source).name)
+
+
+def _path(node_id: str) -> str:
+    return "/node/" + quote(node_id, safe="")

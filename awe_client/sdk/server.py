@@ -1,0 +1,70 @@
+"""Calls about the server itself: what it is, its queue, its events."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+
+from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.transport import Document, Params, Transport, decode
+from shared_models.errors import AweError
+
+
+class ServerCalls:
+    """Health, queue counts, queue suspend and resume, events."""
+
+    _transport: Transport
+
+    async def server_info(self) -> Document:
+        """Return what `GET /` says: resources, version, uuid, queue status."""
+        info: Document = decode(await self._transport.send("GET", "/"))
+        return info
+
+    async def health(self) -> Document:
+        """Return the server's health: live, ready, store, version."""
+        data: Document = await self._transport.call("GET", "/health")
+        return data
+
+    async def queue_counts(self) -> Document:
+        """Return how many jobs, tasks, workunits and clients there are, by state."""
+        data: Document = await self._transport.call("GET", "/queue", params={"json": True})
+        return data
+
+    async def suspend_queue(self) -> str:
+        """Hand out no more work; reports are still taken."""
+        text: str = await self._transport.call("PUT", "/queue", params={"suspend": True}, repeatable=True)
+        return text
+
+    async def resume_queue(self) -> str:
+        """Hand out work again."""
+        text: str = await self._transport.call("PUT", "/queue", params={"resume": True}, repeatable=True)
+        return text
+
+    async def list_events(
+        self, *, since: int = 0, job_id: str | None = None, wait_s: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Return events with a sequence number above `since`; with none yet, wait up to `wait_s` for one."""
+        params: Params = {"since": since, "job": job_id, "wait_s": wait_s or None}
+        events: list[dict[str, Any]] = await self._transport.call(
+            "GET", "/events", params=params, timeout_s=wait_s + 30.0
+        )
+        return events
+
+    async def follow_events(
+        self, *, since: int = 0, job_id: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield events for ever, in order; a server that is away is waited for."""
+        failures = 0
+        while True:
+            try:
+                events = await self.list_events(since=since, job_id=job_id, wait_s=30.0)
+            except AweError as exc:
+                if not exc.retryable:
+                    raise
+                failures += 1
+                await anyio.sleep(jittered_delay_s(failures, base_s=0.5, cap_s=10.0))
+                continue
+            failures = 0
+            for event in events:
+                since = max(since, int(event["seq"]))
+                yield event

@@ -1,0 +1,304 @@
+"""One conversation with one server: requests out, the envelope's `data` in, failures as AweErrors.
+
+What is repeated after a failure, and what is not:
+
+* never sent (connection refused, no free connection): always, whatever the call;
+* maybe sent (connection cut, time-out) or answered "try again" (503, 507): only calls that mean the same when
+  they arrive twice (`repeatable`). A POST /job is one of them because it carries an Idempotency-Key.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import httpx
+
+from awe_client.sdk.backoff import jittered_delay_s
+from shared_models.errors import (
+    AweError,
+    BadRange,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    InvalidDocument,
+    NotFound,
+    ServerUnreachable,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    error_from_code,
+)
+
+Document = dict[str, Any]
+Params = Mapping[str, str | int | float | bool | list[str] | None]
+Body = bytes | AsyncIterable[bytes]
+
+_BY_STATUS: dict[int, type[AweError]] = {
+    400: BadRequest,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    416: BadRange,
+    429: Unavailable,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
+#: httpx raises these before a byte of the request has left.
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+@dataclass(slots=True, frozen=True)
+class Page:
+    """One page of a list and how many rows match in all."""
+
+    documents: list[Document] = field(default_factory=list)
+    total: int = 0
+    limit: int = 0
+    offset: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class RetryPolicy:
+    """How often and how fast a failed call is repeated."""
+
+    attempts: int = 5
+    base_s: float = 0.2
+    cap_s: float = 5.0
+
+
+class Transport:
+    """Sends requests, unwraps envelopes, raises AweErrors, repeats what may be repeated."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        http: httpx.AsyncClient | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._retry = retry or RetryPolicy()
+        self._headers = {"User-Agent": "awe-client", **(headers or {})}
+        self._http = http or httpx.AsyncClient(limits=httpx.Limits(max_connections=64))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send one request and return the envelope's `data`."""
+        envelope = await self.envelope(
+            method,
+            path,
+            params=params,
+            content=content,
+            headers=headers,
+            repeatable=repeatable,
+            timeout_s=timeout_s,
+        )
+        return envelope["data"] if isinstance(envelope, dict) and "data" in envelope else envelope
+
+    async def page(self, path: str, params: Params | None = None) -> Page:
+        """Get one page of a list; a list without page numbers is one page."""
+        envelope = await self.envelope("GET", path, params=params)
+        rows = envelope.get("data") or []
+        total = envelope.get("total_count", len(rows))
+        return Page(rows, total, envelope.get("limit", len(rows)), envelope.get("offset", 0))
+
+    async def envelope(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send one request, again if it may be, and return the whole decoded body."""
+        reply = await self.send(
+            method,
+            path,
+            params=params,
+            content=content,
+            headers=headers,
+            repeatable=repeatable,
+            timeout_s=timeout_s,
+        )
+        return decode(reply)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        """Send one request, again if it may be, and return the read reply."""
+        may_repeat = method in ("GET", "HEAD") if repeatable is None else repeatable
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                request = self._request(method, path, params, content, headers, timeout_s)
+                reply = await self._http.send(request)
+                raise_for_error(reply)
+                return reply
+            except httpx.TransportError as exc:
+                error: AweError = self.unreachable(exc)
+                again = may_repeat or isinstance(exc, _NEVER_SENT)
+                if not again or isinstance(exc, httpx.UnsupportedProtocol) or attempt >= self._retry.attempts:
+                    raise error from exc
+            except AweError as exc:
+                error = exc
+                if not (may_repeat and exc.retryable) or attempt >= self._retry.attempts:
+                    raise
+            asked_s = float(error.fields.get("retry_after_s", 0.0))
+            policy = self._retry
+            await anyio.sleep(
+                jittered_delay_s(attempt, base_s=policy.base_s, cap_s=policy.cap_s, asked_s=asked_s)
+            )
+
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        """Open one request whose reply is read piece by piece.
+
+        The caller maps httpx's errors with `unreachable`.
+        """
+        return self._http.stream(
+            method,
+            self.url(path),
+            params=_clean(params),
+            headers={**self._headers, **(headers or {})},
+            timeout=self._timeout(None),
+        )
+
+    def url(self, path: str) -> str:
+        """Absolute URL of a path of this server; an absolute URL stays what it is."""
+        return path if "://" in path else self.base_url + path
+
+    def unreachable(self, exc: httpx.TransportError) -> ServerUnreachable:
+        """Say which server, what happened, and what to look at."""
+        return ServerUnreachable(
+            f"cannot reach {self.base_url}: {cause_of(exc)}. Is awe-server running there? "
+            "Set the address with --server or AWE_SERVER.",
+            url=self.base_url,
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        content: Body | None,
+        headers: Mapping[str, str] | None,
+        timeout_s: float | None,
+    ) -> httpx.Request:
+        return self._http.build_request(
+            method,
+            self.url(path),
+            params=_clean(params),
+            content=content,
+            headers={**self._headers, **(headers or {})},
+            timeout=self._timeout(timeout_s),
+        )
+
+    def _timeout(self, timeout_s: float | None) -> httpx.Timeout:
+        return httpx.Timeout(timeout_s or self.timeout_s, connect=self._connect_timeout_s)
+
+
+def cause_of(exc: BaseException) -> str:
+    """The system's own words for a failed connection, if they are in the chain, rather than httpx's."""
+    inner: BaseException | None = exc
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno and inner.strerror:
+            return os.strerror(inner.errno) if inner.errno > 0 else inner.strerror
+        inner = inner.__cause__ or inner.__context__
+    return str(exc) or type(exc).__name__
+
+
+def decode(reply: httpx.Response) -> Any:
+    """Read a JSON body. Raises AweError if it is not JSON (something else than awe-server answered)."""
+    try:
+        return json.loads(reply.content)
+    except ValueError as exc:
+        kind = reply.headers.get("content-type", "no content type")
+        raise AweError(f"{reply.url} did not answer with JSON ({kind}): is that an awe-server?") from exc
+
+
+def raise_for_error(reply: httpx.Response) -> None:
+    """Raise the AweError that a read reply stands for; return if it stands for success."""
+    if reply.status_code < 400:
+        return
+    error = _error_of(reply)
+    error.fields["status"] = reply.status_code
+    after = reply.headers.get("retry-after", "")
+    if after.isdigit():
+        error.fields["retry_after_s"] = float(after)
+    raise error
+
+
+def _error_of(reply: httpx.Response) -> AweError:
+    try:
+        envelope = json.loads(reply.content)
+    except ValueError:
+        envelope = None
+    if not isinstance(envelope, dict):
+        text = f"{reply.status_code} {reply.reason_phrase} from {reply.request.url}"
+        return _BY_STATUS.get(reply.status_code, AweError)(text)
+    raw = envelope.get("error") or [reply.reason_phrase]
+    texts = [str(text) for text in raw] if isinstance(raw, list) else [str(raw)]
+    code = envelope.get("code")
+    if code == InvalidDocument.code:
+        return InvalidDocument(texts)
+    if isinstance(code, str):
+        return error_from_code(code, "; ".join(texts))
+    return _BY_STATUS.get(reply.status_code, AweError)("; ".join(texts))
+
+
+def _clean(params: Params | None) -> dict[str, str | list[str]] | None:
+    """Leave out what was not given; booleans become flags, which the server reads by presence."""
+    if params is None:
+        return None
+    kept: dict[str, str | list[str]] = {}
+    for name, value in params.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, list):
+            kept[name] = value
+        else:
+            kept[name] = "" if value is True else str(value)
+    return kept

@@ -1,0 +1,208 @@
+"""Documents of live entities, as the store keeps them. Keys that start with `_` are never shown to people."""
+
+from functools import lru_cache
+
+from awe_server.scheduler.state import Changes, Client, Document, Job, State, Task, Workunit
+from shared_models.ids import WorkunitId, make_workunit_id, split_workunit_id
+from shared_models.states import JobState, TaskState, WorkunitState
+from shared_models.times import ZERO_TIME, rfc3339
+
+#: All workunits of one batch carry the same few times.
+_time = lru_cache(maxsize=1024)(rfc3339)
+
+_PRISTINE_STATE = {
+    TaskState.SUSPEND: WorkunitState.SUSPEND,
+    TaskState.FAILED_PERMANENT: WorkunitState.FAILED_PERMANENT,
+}
+
+
+def job_document(job: Job) -> Document:
+    """The job without its tasks (they are documents of their own)."""
+    return {
+        "id": job.id,
+        "jid": str(job.jid),
+        "info": job.info,
+        "state": job.state.value,
+        "registered": True,
+        "remaintasks": job.open_tasks,
+        "expiration": _time(job.expiration),
+        "updatetime": _time(job.updatetime),
+        "notes": job.notes,
+        "lastfailed": job.lastfailed,
+        "error": job.error,
+        "resumed": job.resumed,
+        "shockhost": job.shockhost,
+        "acl": job.acl,
+        "task_names": [task.name for task in job.tasks],
+        "revision": job.revision,
+        "_own_revision": job.own_revision,
+        "_idempotency": job.idempotency,
+        "_datatoken": job.datatoken,
+    }
+
+
+def task_document(task: Task) -> Document:
+    """The task with what its workunits share."""
+    return {
+        "id": task.id,
+        "jobid": task.job.id,
+        "task_name": task.name,
+        "taskid": task.id,
+        "index": task.index,
+        "state": task.state.value,
+        "cmd": task.cmd,
+        "_private_env": task.private_env,
+        "dependsOn": list(task.depends_on),
+        "inputs": task.inputs,
+        "outputs": task.outputs,
+        "predata": task.predata,
+        "partinfo": task.partinfo,
+        "maxworksize": task.maxworksize,
+        "totalwork": task.totalwork,
+        "_totalwork_wanted": task.totalwork_wanted,
+        "remainwork": task.remainwork,
+        "computetime": task.computetime,
+        "createddate": _time(task.createddate),
+        "starteddate": _time(task.starteddate),
+        "completeddate": _time(task.completeddate),
+        "userattr": task.userattr,
+        "clientgroups": task.clientgroups,
+        "resources": task.resources,
+        "time_limit_s": task.time_limit_s,
+        "max_failures": task.max_failures,
+        "retry_delay_s": task.retry_delay_s,
+        "notes": task.notes,
+        "skip": task.skip,
+        "generation": task.generation,
+        "fresh_rank": task.fresh_rank,
+        "first_attempt": task.first_attempt,
+        "max_attempt": task.max_attempt,
+        "_is_cut": task.is_cut,
+        "_revision": task.revision,
+    }
+
+
+def unit_document(unit: Workunit) -> Document:
+    """A workunit that was handed out at least once."""
+    task = unit.task
+    return {
+        "id": unit.id,
+        "jobid": task.job.id,
+        "taskid": task.id,
+        "rank": unit.rank,
+        "state": unit.state.value,
+        "failed": unit.failed,
+        "lost": unit.lost,
+        "attempt": unit.attempt,
+        "client": unit.client,
+        "checkout_time": _time(unit.checkout_time),
+        "computetime": unit.computetime,
+        "done_time": _time(unit.done_time),
+        "notes": unit.notes,
+        "exit": unit.exit,
+        "perf": unit.perf,
+        "outputs": unit.outputs,
+        "_token": unit.token,
+        "generation": unit.generation,
+        "not_before": _time(unit.not_before),
+        "_input_failures": unit.input_failures,
+        "_node_failures": unit.node_failures,
+        "_given_back": unit.given_back,
+        "_blamed": list(unit.blamed),
+    }
+
+
+def pristine_document(task: Task, rank: int) -> Document:
+    """What a rank that was never handed out looks like: no document of it is stored."""
+    state = _PRISTINE_STATE.get(task.state, WorkunitState.QUEUED)
+    if task.job.state is JobState.SUSPEND:
+        state = WorkunitState.SUSPEND
+    return {
+        "id": make_workunit_id(task.id, rank),
+        "jobid": task.job.id,
+        "taskid": task.id,
+        "rank": rank,
+        "state": state.value,
+        "failed": 0,
+        "lost": 0,
+        "attempt": 0,
+        "client": "",
+        "checkout_time": ZERO_TIME,
+        "computetime": 0.0,
+        "done_time": ZERO_TIME,
+        "notes": "",
+        "exit": None,
+        "perf": None,
+        "outputs": None,
+        "_token": "",
+        "generation": task.generation,
+        "not_before": ZERO_TIME,
+        "_input_failures": 0,
+        "_node_failures": 0,
+        "_given_back": 0,
+        "_blamed": [],
+    }
+
+
+def workunit_document(state: State, workunit_id: WorkunitId) -> Document | None:
+    """A workunit that is live or was never handed out; None for one that is completed or does not exist."""
+    unit = state.workunits.get(workunit_id)
+    if unit is not None:
+        return unit_document(unit)
+    task_id, rank = split_workunit_id(workunit_id)
+    task = state.tasks.get(task_id)
+    if task is None or not task.is_cut or not task.fresh_rank <= rank < task.end_rank:
+        return None
+    return pristine_document(task, rank)
+
+
+def client_document(client: Client) -> Document:
+    """The client; its live work (`current_work`) is joined by the API from `client.holds`."""
+    return {
+        **client.profile,
+        "id": client.id,
+        "name": client.name,
+        "group": client.group,
+        "cores": client.cores,
+        "memory_bytes": client.memory_bytes,
+        "disk_bytes": client.disk_bytes,
+        "gpus": client.gpus,
+        "apps": list(client.apps),
+        "containers": list(client.containers),
+        "regtime": _time(client.regtime),
+        "Status": client.status.value,
+        "suspended": client.suspended,
+        "suspend_reason": client.suspend_reason,
+        "total_checkout": client.total_checkout,
+        "total_completed": client.total_completed,
+        "total_failed": client.total_failed,
+        "skip_work": list(client.skip),
+        "incarnation": client.incarnation,
+        "native": client.native,
+        "lastcompleted": _time(client.lastcompleted),
+        "consecutive_failures": len(client.blamed),
+        "_blamed": list(client.blamed),
+    }
+
+
+def counters_document(state: State) -> Document:
+    """Numbers that are never handed out twice."""
+    return {"id": "counters", "jid": state.last_jid}
+
+
+def queue_document(state: State) -> Document:
+    """The switch of the whole queue."""
+    return {"id": "queue", "suspended": state.queue_suspended}
+
+
+def documents(state: State, changes: Changes) -> list[tuple[str, Document]]:
+    """Everything to store of a batch as (collection, document), jobs last (see Changes)."""
+    found: list[tuple[str, Document]] = [("workunits", unit_document(u)) for u in changes.workunits.values()]
+    found += [("tasks", task_document(task)) for task in changes.tasks.values()]
+    found += [("clients", client_document(client)) for client in changes.clients.values()]
+    if changes.counters:
+        found.append(("meta", counters_document(state)))
+    if changes.queue:
+        found.append(("meta", queue_document(state)))
+    found += [("jobs", job_document(job)) for job in changes.jobs.values()]
+    return found

@@ -1,10 +1,10 @@
 """What a user may submit, as typed models: attributes have the JSON names of AWE's documents.
 
-`shared_models.parse` builds these from the text a user sends: it evens out the many legal spellings first, so a
-model always has list-form IO, canonical keys and no server-set fields.
-Source: AWE lib/core/{job,info,task,io,command,partinfo}.go; differs: `partinfo`, `skip` and `optional` are read
-from JSON as AWE's documents promise; `resources`, `time_limit_s`, `max_failures`, `retry_delay_s`, `header_lines`,
-`stdin`, `stdout` and `stderr` are new.
+`shared_models.parse` builds these from the text a user sends: it evens out the many legal spellings first, so
+a model always has list-form IO, canonical keys and no server-set fields.
+Source: AWE lib/core/{job,info,task,io,command,partinfo}.go; differs: `partinfo`, `skip` and `optional` are
+read from JSON as AWE's documents promise; `resources`, `time_limit_s`, `max_failures`, `retry_delay_s`,
+`header_lines`, `stdin`, `stdout` and `stderr` are new.
 """
 
 from typing import Annotated, Any, Literal
@@ -87,7 +87,7 @@ class IO(Model):
     )
 
 
-#: Every IO key with its default, in the order in which AWE shows them. Copy it; never change a value in place.
+#: Every IO key with its default, in AWE's order. Copy it; never change a value in place.
 IO_DEFAULTS: dict[str, Any] = {
     key: "" if field.is_required() else field.default for key, field in IO.model_fields.items()
 }

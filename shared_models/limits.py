@@ -4,6 +4,7 @@ MIB = 1024 * 1024
 
 MAX_DOCUMENT_BYTES = 64 * MIB  #: a submitted job document
 MAX_DEPTH = 64  #: nesting of a submitted document
+MAX_VALUES = 4_000_000  #: values in a submitted document, of any kind
 MAX_TASKS = 100_000  #: tasks of one job
 MAX_TOTALWORK = 10_000_000  #: workunits of one task
 MAX_IO = 1_000  #: inputs, outputs or predata of one task

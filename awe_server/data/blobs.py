@@ -1,0 +1,253 @@
+"""Files that are whole or not there: write beside, hash, fsync, rename, fsync the folder; never patched.
+
+A file being written is held under an exclusive lock (flock), so at start a temporary file without a lock
+belongs to a process that died, whatever its number was, and is removed.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from awe_server.data.ports import FileFact
+from shared_models.errors import NoSpace
+from shared_models.limits import MIB
+
+TEMPORARY_PREFIX = ".tmp-"
+SIDECAR_SUFFIX = ".idx"
+BUFFER_BYTES = MIB  #: what one thread call writes and hashes
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make names created, renamed or removed in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        fsync_folder(folder.parent)
+
+
+def free_bytes(folder: Path) -> int:
+    """What the file system still offers to an unprivileged writer."""
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
+
+
+class Writer:
+    """One file on its way to its place. Used from one thread at a time; `abort` may come from another one."""
+
+    def __init__(self, folder: Path, floor_bytes: int) -> None:
+        self._folder = folder
+        self._floor_bytes = floor_bytes
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._temporary = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        self._over = False
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. Raises NoSpace before the disk is full."""
+        with self._lock:
+            self._write(data)
+
+    def finish(self, data: bytes, place: Callable[[FileFact], Path]) -> FileFact:
+        """Append the last bytes and move the file to the place that its facts give it, durably."""
+        with self._lock:
+            self._write(data)
+            fact = FileFact(self._size, self._md5.hexdigest(), self._sha256.hexdigest())
+            with _no_space_mapped():
+                os.fsync(self._descriptor)
+                target = place(fact)
+                os.rename(self._temporary, target)
+                self._over = True
+                os.close(self._descriptor)
+                fsync_folder(target.parent)
+            return fact
+
+    def abort(self) -> None:
+        """Remove what was written; nothing happens when the file is already in its place."""
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._temporary.unlink(missing_ok=True)
+
+    def _write(self, data: bytes) -> None:
+        if self._over:
+            raise RuntimeError("the file is already finished or aborted")
+        with _no_space_mapped():
+            if self._descriptor < 0:
+                self._open()
+            if self._floor_bytes and free_bytes(self._folder) - len(data) < self._floor_bytes:
+                raise NoSpace
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        self._md5.update(data)
+        self._sha256.update(data)
+        self._size += len(data)
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        make_folder(self._folder)
+        try:
+            self._descriptor = os.open(self._temporary, flags, 0o640)
+        except FileNotFoundError:  # an emptied folder was removed by another thread just now
+            make_folder(self._folder)
+            self._descriptor = os.open(self._temporary, flags, 0o640)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def _no_space_mapped() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in _FULL:
+            raise NoSpace from exc
+        raise
+
+
+async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Join small chunks into buffers of about BUFFER_BYTES, so that a thread call is worth its price."""
+    held: list[bytes] = []
+    size = 0
+    async for chunk in stream:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= BUFFER_BYTES:
+            yield held[0] if len(held) == 1 else b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+async def write_stream(
+    writer: Writer, stream: AsyncIterable[bytes], place: Callable[[FileFact], Path]
+) -> FileFact:
+    """Write a whole stream; if it breaks off, or the caller is cancelled, nothing is left behind."""
+    try:
+        last = b""
+        async for data in gather(stream):
+            if last:
+                await to_thread.run_sync(writer.write, last)
+            last = data
+        return await to_thread.run_sync(writer.finish, last, place)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(writer.abort)
+        raise
+
+
+class BlobStore:
+    """Files under `root`/xx/yy/, each named `<owner>.<random>`, so that a file tells whose it is."""
+
+    def __init__(self, root: Path, floor_bytes: int) -> None:
+        self.root = root
+        self.floor_bytes = floor_bytes
+
+    def path(self, name: str) -> Path:
+        """Where a blob lies; `name` is the relative path that `add` gave."""
+        return self.root / name
+
+    def require(self, size: int) -> None:
+        """Raise NoSpace unless that many bytes fit above the floor."""
+        make_folder(self.root)
+        if free_bytes(self.root) - size < self.floor_bytes:
+            raise NoSpace
+
+    def new_name(self, owner: str) -> str:
+        """A name that was never used."""
+        token = secrets.token_hex(8)
+        return f"{token[:2]}/{token[2:4]}/{owner}.{token}"
+
+    def writer(self, name: str) -> Writer:
+        """A writer whose file will be the blob `name` (`finish(..., place=lambda _: path(name))`)."""
+        return Writer(self.path(name).parent, self.floor_bytes)
+
+    async def add(self, stream: AsyncIterable[bytes], owner: str) -> tuple[str, FileFact]:
+        """Store a stream as a new blob. Raises NoSpace; then, or when the stream fails, nothing is kept."""
+        name = self.new_name(owner)
+        fact = await write_stream(self.writer(name), stream, lambda _: self.path(name))
+        return name, fact
+
+    def add_link(self, source: Path, owner: str) -> str:
+        """Make an existing whole file of the same file system a blob too, without copying."""
+        name = self.new_name(owner)
+        target = self.path(name)
+        make_folder(target.parent)
+        os.utime(source)  # young again: the collector leaves it alone until a document names it
+        os.link(source, target)
+        fsync_folder(target.parent)
+        return name
+
+    def remove(self, name: str) -> None:
+        """Remove a blob and its indexes; fine if it is gone already. Open readers keep their bytes."""
+        target = self.path(name)
+        target.unlink(missing_ok=True)
+        for sidecar in target.parent.glob(f"{target.name}.*{SIDECAR_SUFFIX}"):
+            sidecar.unlink(missing_ok=True)
+
+    def walk(self) -> Iterator[os.DirEntry[str]]:
+        """Every file below the root: blobs, their indexes, temporary files."""
+        return _walk(self.root)
+
+
+def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(Path(entry.path))
+            else:
+                yield entry
+
+
+def clean_temporary(root: Path) -> int:
+    """Remove temporary files below `root` that no living process holds; says how many."""
+    removed = 0
+    for entry in _walk(root):
+        if entry.name.startswith(TEMPORARY_PREFIX) and _is_abandoned(entry.path):
+            Path(entry.path).unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _is_abandoned(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,106 @@
+"""Index files: where the units of a blob begin, as one sorted array beside the blob.
+
+Form: 8 bytes of magic, the number of units, one offset per unit, the end; numbers are little-endian uint64.
+Parts are named as AWE does: `3-4` or `5`, counted from 1.
+"""
+
+import mmap
+import os
+import re
+import struct
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+from awe_server.data.blobs import SIDECAR_SUFFIX, TEMPORARY_PREFIX, fsync_folder
+from awe_server.data.documents import SIZE_UNIT_BYTES, size_units
+from shared_models.errors import BadRange
+
+MAGIC = b"AWEIDX01"
+_HEADER = struct.Struct("<8sQ")
+_OFFSET = struct.Struct("<Q")
+_PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
+_CACHED = 256  #: index files kept open
+
+
+def sidecar(blob: Path, kind: str) -> Path:
+    """Where the index of a blob lies."""
+    return blob.with_name(f"{blob.name}.{kind}{SIDECAR_SUFFIX}")
+
+
+def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int) -> int:
+    """Write the index of a blob from pieces of unit starts, whole or not at all; says how many units."""
+    target = sidecar(blob, kind)
+    temporary = target.with_name(f"{TEMPORARY_PREFIX}{target.name}.{os.getpid()}")
+    units = 0
+    try:
+        with temporary.open("wb") as file:
+            file.write(_HEADER.pack(MAGIC, 0))
+            for piece in starts:
+                units += len(piece)
+                if sys.byteorder == "big":
+                    piece.byteswap()
+                piece.tofile(file)
+            file.write(_OFFSET.pack(size))
+            file.seek(0)
+            file.write(_HEADER.pack(MAGIC, units))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(target.parent)
+    return units
+
+
+def parse_part(part: str, units: int) -> tuple[int, int]:
+    """First and last unit of a part, counted from 1. Raises BadRange."""
+    match = _PART.fullmatch(part)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last <= units:
+        raise BadRange(
+            f"'{part[:60]}' is not a part of 1-{units}: expected such as '3-4' or '5'.", units=units
+        )
+    return first, last
+
+
+def locate_size(size: int, part: str) -> tuple[int, int]:
+    """(offset, length) of a part of the virtual index `size`."""
+    first, last = parse_part(part, size_units(size))
+    offset = (first - 1) * SIZE_UNIT_BYTES
+    return offset, min(last * SIZE_UNIT_BYTES, size) - offset
+
+
+class IndexFiles:
+    """Open index files, the most recently used ones."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Path, mmap.mmap] = OrderedDict()
+
+    def locate(self, blob: Path, kind: str, part: str) -> tuple[int, int]:
+        """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
+        data = self._map(sidecar(blob, kind))
+        units = _HEADER.unpack_from(data)[1]
+        first, last = parse_part(part, units)
+        offset = _OFFSET.unpack_from(data, _HEADER.size + 8 * (first - 1))[0]
+        end = _OFFSET.unpack_from(data, _HEADER.size + 8 * last)[0]
+        return offset, end - offset
+
+    def close(self) -> None:
+        """Close all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _map(self, path: Path) -> mmap.mmap:
+        data = self._open.get(path)
+        if data is None:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._open[path] = data
+            if len(self._open) > _CACHED:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(path)
+        return data

@@ -1,0 +1,79 @@
+"""Find files that no node document names, and remove them."""
+
+import itertools
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from anyio import to_thread
+
+from awe_server.data.blobs import SIDECAR_SUFFIX, TEMPORARY_PREFIX, BlobStore
+from awe_server.data.parts import PartStore
+from awe_server.data.ports import DocumentPort
+from awe_server.store.base import Match, Query
+
+_BATCH = 500  #: files looked up in one query
+
+
+async def collect(blobs: BlobStore, parts: PartStore, documents: DocumentPort, older_than_s: float) -> int:
+    """Remove blobs, indexes and staged parts written before `older_than_s` that no node names.
+
+    The files are listed before the documents are asked, and young files are left alone: an upload that was
+    just completed may not be named yet.
+    """
+    removed = 0
+    for batch in _batches(await to_thread.run_sync(_old_blobs, blobs, older_than_s)):
+        named = {
+            name for document in await _nodes(documents, map(_owner, batch)) if (name := document["_blob"])
+        }
+        unnamed = [name for name in batch if _blob_of(name) not in named]
+        removed += await to_thread.run_sync(_remove_files, blobs.root, unnamed)
+    for batch in _batches(await to_thread.run_sync(_old_parts, parts, older_than_s)):
+        known = {document["id"] for document in await _nodes(documents, batch)}
+        unnamed = [node_id for node_id in batch if node_id not in known]
+        removed += await to_thread.run_sync(_remove_folders, parts.root, unnamed)
+    return removed
+
+
+def _old_blobs(blobs: BlobStore, older_than_s: float) -> list[str]:
+    return [
+        str(Path(entry.path).relative_to(blobs.root))
+        for entry in blobs.walk()
+        if not entry.name.startswith(TEMPORARY_PREFIX) and entry.stat().st_mtime < older_than_s
+    ]
+
+
+def _old_parts(parts: PartStore, older_than_s: float) -> list[str]:
+    return [entry.name for entry in parts.nodes() if entry.stat().st_mtime < older_than_s]
+
+
+def _blob_of(name: str) -> str:
+    """An index `<blob>.<kind>.idx` lives as long as its blob."""
+    return name.rsplit(".", 2)[0] if name.endswith(SIDECAR_SUFFIX) else name
+
+
+def _owner(name: str) -> str:
+    return name.rsplit("/", 1)[-1].split(".", 1)[0]
+
+
+async def _nodes(documents: DocumentPort, ids: Iterable[str]) -> list[dict[str, object]]:
+    wanted = tuple(dict.fromkeys(ids))
+    return (await documents.find("nodes", Query(where=(Match("id", wanted),)))).documents
+
+
+def _batches(names: list[str]) -> Iterator[list[str]]:
+    iterator = iter(names)
+    while batch := list(itertools.islice(iterator, _BATCH)):
+        yield batch
+
+
+def _remove_files(root: Path, names: list[str]) -> int:
+    for name in names:
+        (root / name).unlink(missing_ok=True)
+    return len(names)
+
+
+def _remove_folders(root: Path, names: list[str]) -> int:
+    for name in names:
+        shutil.rmtree(root / name)
+    return len(names)

@@ -1,0 +1,97 @@
+"""Staged parts: uploads that are whole and durable but not yet part of a node's file.
+
+A part is `<root>/<node>/<rank>.<attempt>.<size>.<md5>.<sha256>`: what is known of it is in its name, so
+nothing has to be remembered, and asking for all parts of a node is one directory listing.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from awe_server.data.blobs import Writer, fsync_folder, write_stream
+from awe_server.data.ports import FileFact
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """One staged part and where it lies."""
+
+    rank: int
+    attempt: int
+    fact: FileFact
+    path: Path
+
+
+class PartStore:
+    """The staged parts of all nodes."""
+
+    def __init__(self, root: Path, floor_bytes: int) -> None:
+        self.root = root
+        self._floor_bytes = floor_bytes
+
+    def folder(self, node_id: str) -> Path:
+        """Where the parts of a node lie."""
+        return self.root / node_id
+
+    async def add(self, node_id: str, rank: int, attempt: int, stream: AsyncIterable[bytes]) -> FileFact:
+        """Stage one part. The same attempt may send it again; the upload that was completed last counts."""
+        folder = self.folder(node_id)
+
+        def place(fact: FileFact) -> Path:
+            return folder / f"{rank}.{attempt}.{fact.size}.{fact.md5}.{fact.sha256}"
+
+        return await write_stream(Writer(folder, self._floor_bytes), stream, place)
+
+    def present(self, node_id: str) -> dict[tuple[int, int], Part]:
+        """All parts of a node by (rank, attempt)."""
+        found: dict[tuple[int, int], Part] = {}
+        for part in self._scan(node_id):
+            key = (part.rank, part.attempt)
+            other = found.get(key)
+            if other is None or _completed_at(part) >= _completed_at(other):
+                found[key] = part
+        return found
+
+    def drop(self, node_id: str, accepted: Iterable[tuple[int, int]]) -> None:
+        """Remove what an assembly made useless: the accepted parts and everything older than them.
+
+        A part of a later attempt than the accepted one stays: its task was started again meanwhile.
+        """
+        newest = dict(accepted)
+        last = max(newest.values(), default=0)
+        for part in list(self._scan(node_id)):
+            if part.attempt <= newest.get(part.rank, last):
+                part.path.unlink(missing_ok=True)
+        self._drop_folder(node_id)
+
+    def drop_all(self, node_id: str) -> None:
+        """Remove every part of a node."""
+        for part in list(self._scan(node_id)):
+            part.path.unlink(missing_ok=True)
+        self._drop_folder(node_id)
+
+    def nodes(self) -> Iterator[os.DirEntry[str]]:
+        """The folders of all nodes that have staged parts."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            yield from entries
+
+    def _drop_folder(self, node_id: str) -> None:
+        try:
+            self.folder(node_id).rmdir()
+        except OSError:  # not empty: an upload is on its way, or later attempts are waiting
+            return
+        fsync_folder(self.root)
+
+    def _scan(self, node_id: str) -> Iterator[Part]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder(node_id)) as entries:
+            for entry in entries:
+                fields = entry.name.split(".")
+                if len(fields) == 5 and fields[0]:
+                    rank, attempt, size, md5, sha256 = fields
+                    yield Part(int(rank), int(attempt), FileFact(int(size), md5, sha256), Path(entry.path))
+
+
+def _completed_at(part: Part) -> int:
+    return part.path.stat().st_mtime_ns

@@ -1,0 +1,37 @@
+"""What this room needs from others, and the facts it hands back."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from awe_server.store.base import Collection, Document, Operation, Page, Query
+
+
+class DocumentPort(Protocol):
+    """Durable documents: `put` returns when they are on disk, `get` and `find` see every earlier `put`."""
+
+    async def get(self, collection: Collection, id: str, /) -> Document | None:
+        """One document, or None."""
+
+    async def put(self, *operations: Operation) -> None:
+        """Apply the operations together."""
+
+    async def find(self, collection: Collection, query: Query, /) -> Page:
+        """A page of documents."""
+
+
+@dataclass(slots=True, frozen=True)
+class FileFact:
+    """What is known of a file's bytes; checksums are hex text."""
+
+    size: int
+    md5: str
+    sha256: str
+
+
+@dataclass(slots=True, frozen=True)
+class IndexFact:
+    """An index of a node's file: how many units it has, and their format (size, line, fasta, ...)."""
+
+    kind: str
+    total_units: int
+    format: str

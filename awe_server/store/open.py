@@ -4,6 +4,7 @@ from pathlib import Path
 
 from awe_server.store.base import Store
 from awe_server.store.memory import MemoryStore
+from awe_server.store.mongo import MongoStore
 from awe_server.store.sqlite import SqliteStore
 from shared_models.errors import BadRequest
 
@@ -15,6 +16,8 @@ def open_store(url: str, data_dir: Path) -> Store:
     """
     if url in ("", "sqlite"):
         return SqliteStore(data_dir)
+    if url.startswith(("mongodb://", "mongodb+srv://")):
+        return MongoStore(url)
     if url == "memory:":
         return MemoryStore()
     scheme = url.partition(":")[0]

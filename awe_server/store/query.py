@@ -58,6 +58,11 @@ def kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "other"
 
 
+def bounded(value: str | int | float | bool) -> str | int | float | bool:
+    """A value for a database, whose integers have 64 bits: a larger one is compared as a real number."""
+    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
 def sort_key(value: Any) -> SortKey:
     """Where a value stands in an order."""
     if value is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match, Query
 from awe_server.store.indexes import ID_PREFIX, INDEXES, id_range, indexed_fields
-from awe_server.store.query import kind, lookup
+from awe_server.store.query import bounded, kind, lookup
 from shared_models.errors import BadRequest
 
 Sql = tuple[str, list[Any]]
@@ -20,7 +20,6 @@ _TYPES = {
     "number": "e.type IN ('integer', 'real')",
     "bool": "e.type IN ('true', 'false')",
 }
-_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 
 
 def schema(collection: Collection) -> list[str]:
@@ -51,12 +50,7 @@ def row(collection: Collection, document: Document, text: bytes) -> tuple[Any, .
 def _column(value: Any) -> str | int | float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    return _bindable(value)
-
-
-def _bindable(value: str | int | float | bool) -> str | int | float | bool:
-    """SQLite's integers have 64 bits; a larger one is compared as a real number."""
-    return float(value) if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT else value
+    return bounded(value)
 
 
 def where(collection: Collection, conditions: Sequence[Match | AnyOf]) -> Sql:
@@ -92,10 +86,10 @@ def _match(collection: Collection, match: Match) -> Sql:
 
 def _column_match(column: str, match: Match, kinds: set[str]) -> Sql:
     if match.op == "in":
-        return f"{column} IN ({_marks(match.values)})", [_bindable(value) for value in match.values]
+        return f"{column} IN ({_marks(match.values)})", [bounded(value) for value in match.values]
     types = "('text')" if kinds == {"text"} else "('integer', 'real')"
     text = f"({column} {_COMPARE[match.op]} ? AND typeof({column}) IN {types})"
-    return text, [_bindable(match.values[0])]
+    return text, [bounded(match.values[0])]
 
 
 def _element_match(match: Match, kinds: list[str]) -> Sql:
@@ -103,7 +97,7 @@ def _element_match(match: Match, kinds: list[str]) -> Sql:
     tests: list[str] = []
     parameters: list[Any] = [path, path]
     for name in kinds:
-        values = [_bindable(value) for value in match.values if kind(value) == name]
+        values = [bounded(value) for value in match.values if kind(value) == name]
         compare = f"IN ({_marks(values)})" if match.op == "in" else f"{_COMPARE[match.op]} ?"
         tests.append(f"({_TYPES[name]} AND e.value {compare})")
         parameters += values

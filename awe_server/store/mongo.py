@@ -1,0 +1,310 @@
+"""Documents in MongoDB, for a site. The only file that knows motor, so that leaving it is one file.
+
+On a replica set or behind mongos a batch is one transaction, acknowledged by a majority's journal, which also
+renews the writer's lease. A standalone server has no transactions: there the lease is renewed first, then the
+batch is written in its order.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+from bson.errors import BSONError
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, WriteConcern
+from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from awe_server.store.base import (
+    COLLECTIONS,
+    FORMAT_VERSION,
+    Collection,
+    Delete,
+    Document,
+    Match,
+    Operation,
+    Page,
+    Put,
+    Query,
+)
+from awe_server.store.documents import decode, encode
+from awe_server.store.errors import LeaseGone, StoreVersion
+from awe_server.store.indexes import INDEXES
+from awe_server.store.lease import LEASE_S, Lease
+from awe_server.store.mongo_query import conditions, from_mongo, path, to_mongo
+from awe_server.store.query import distinct_values, group_name
+from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
+
+DEFAULT_DATABASE = "awe"
+OPEN_WAIT_S = 60.0  #: how long a start waits for a server that does not answer
+TRIES = 3  #: of a transaction that met a passing trouble; after that the caller repeats the batch
+
+#: Nothing waits for ever; a value in the URL wins.
+TIMEOUTS_MS = {
+    "serverSelectionTimeoutMS": 5_000,
+    "connectTimeoutMS": 5_000,
+    "socketTimeoutMS": 30_000,
+}
+
+_DURABLE = WriteConcern("majority", wtimeout=20_000, j=True)
+
+_PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
+_IDS_PER_REQUEST = 5_000
+_SCAN_DOCUMENTS = 1_000
+
+
+class MongoStore:
+    """One database; one server at a time writes to it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect: Callable[..., Any] = AsyncIOMotorClient,
+        lease_s: float = LEASE_S,
+        open_wait_s: float = OPEN_WAIT_S,
+    ) -> None:
+        self._url = url
+        self._connect = connect
+        self._lease_s = lease_s
+        self._open_wait_s = open_wait_s
+        scheme, _, rest = url.partition("://")
+        #: Where, without user and password.
+        self.name = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+        self._client: Any = None
+        self._database: Any = None
+        self._has_transactions = False
+        self._lease: Lease | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    async def open(self, *, wait: bool = False) -> None:
+        """Connect and become the writer; `wait`: for as long as another server is the writer.
+
+        A server that does not answer is waited for up to OPEN_WAIT_S.
+        """
+        if self._lease is not None:
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._open_wait_s
+        while True:
+            try:
+                await self._open(wait=wait)
+                return
+            except StoreUnavailable:
+                await self.close()
+                if loop.time() >= until:
+                    raise
+                await asyncio.sleep(0.2)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _open(self, *, wait: bool) -> None:
+        options = {name: ms for name, ms in TIMEOUTS_MS.items() if name.lower() not in self._url.lower()}
+        try:
+            self._client = self._connect(self._url, **options)
+        except (ConfigurationError, InvalidURI) as exc:
+            kind = type(exc).__name__
+            raise BadRequest(
+                f"{self.name}: not a usable MongoDB URL ({kind}); escape user and password"
+            ) from None
+        self._database = self._client.get_default_database(DEFAULT_DATABASE, write_concern=_DURABLE)
+        with _translated(self.name, "open"):
+            hello = await self._client.admin.command("hello")
+            self._has_transactions = "setName" in hello or hello.get("msg") == "isdbgrid"
+            await self._check_format()
+            lease = Lease(
+                self._database["meta"], self._server_clock, domain=self._database.name, length_s=self._lease_s
+            )
+            await lease.take(wait=wait)
+            self._lease = lease
+            await self._create_collections()
+        self._renewal = asyncio.create_task(self._keep_lease(lease))
+
+    async def _check_format(self) -> None:
+        stored = await self._database["meta"].find_one({"_id": "format"})
+        if stored is not None and stored.get("version") != FORMAT_VERSION:
+            raise StoreVersion(name=self.name, found=stored.get("version"), wanted=FORMAT_VERSION)
+
+    async def _create_collections(self) -> None:
+        """A transaction had better not create a collection: it would conflict with others."""
+        existing = set(await self._database.list_collection_names())
+        for name in COLLECTIONS:
+            if name not in existing:
+                await self._database.create_collection(name)
+            for fields in INDEXES[name]:
+                await self._database[name].create_index([(path(field), ASCENDING) for field in fields])
+        await self._database["meta"].update_one(
+            {"_id": "format"}, {"$setOnInsert": {"version": FORMAT_VERSION}}, upsert=True
+        )
+
+    async def _server_clock(self) -> float | None:
+        now = (await self._client.admin.command("hello")).get("localTime")
+        return None if now is None else float(now.replace(tzinfo=UTC).timestamp())
+
+    async def _keep_lease(self, lease: Lease) -> None:
+        """Renew in the background. What fails is tried again; only a successor ends it."""
+        while True:
+            await asyncio.sleep(lease.length_s / 6)
+            try:
+                async with self._writing:
+                    with _translated(self.name, "renew the lease"):
+                        await lease.renew_if_due()
+            except StoreUnavailable:
+                continue
+            except LeaseGone:
+                return
+
+    async def close(self) -> None:
+        """Give the lease back and disconnect."""
+        renewal, lease, client = self._renewal, self._lease, self._client
+        self._renewal, self._lease, self._client = None, None, None
+        if renewal is not None:
+            renewal.cancel()
+            await asyncio.wait([renewal])
+        if lease is not None and not lease.is_lost:
+            async with self._writing:
+                with contextlib.suppress(StoreUnavailable), _translated(self.name, "give back the lease"):
+                    await lease.release()
+        if client is not None:
+            client.close()
+
+    async def commit(self, batch: Sequence[Operation]) -> None:
+        """Write a batch: all or nothing where there are transactions, otherwise in order."""
+        lease = self._opened_lease()
+        lease.require()
+        runs = list(_runs(batch))
+        if not runs:
+            return
+        async with self._writing:
+            with _translated(self.name, "write"):
+                if self._has_transactions:
+                    await self._in_transaction(lease, runs)
+                else:
+                    await lease.renew()
+                    await self._write(runs)
+
+    async def _in_transaction(self, lease: Lease, runs: list[tuple[Collection, list[Any]]]) -> None:
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with (
+                    await self._client.start_session() as session,
+                    session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE),
+                ):
+                    await lease.renew(session)
+                    await self._write(runs, session)
+                return
+            except PyMongoError as exc:
+                if attempt == TRIES or not any(exc.has_error_label(label) for label in _PASSING):
+                    raise
+
+    async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
+        for collection, writes in runs:
+            await self._database[collection].bulk_write(writes, ordered=True, session=session)
+
+    async def get(self, collection: Collection, id: str) -> Document | None:
+        """One document, or None."""
+        with self._reading():
+            stored = await self._database[collection].find_one({"_id": id})
+        return None if stored is None else from_mongo(stored)
+
+    async def get_many(self, collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+        """Those that exist, by id."""
+        found: dict[str, Document] = {}
+        with self._reading():
+            for start in range(0, len(ids), _IDS_PER_REQUEST):
+                some = list(ids[start : start + _IDS_PER_REQUEST])
+                async for stored in self._database[collection].find({"_id": {"$in": some}}):
+                    found[stored["_id"]] = from_mongo(stored)
+        return found
+
+    async def find(self, collection: Collection, query: Query) -> Page:
+        """A page of documents."""
+        wanted = conditions(collection, query.where)
+        direction = DESCENDING if query.descending else ASCENDING
+        order = [("_id", direction)]
+        if query.order != "id":
+            order.insert(0, (path(query.order), direction))
+        with self._reading():
+            total = await self._database[collection].count_documents(wanted)
+            cursor = self._database[collection].find(wanted).sort(order).allow_disk_use(True)
+            cursor = cursor.skip(query.offset).limit(query.limit)
+            return Page([from_mongo(stored) async for stored in cursor], total)
+
+    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        """All matching documents in id order."""
+        with self._reading():
+            cursor = self._database[collection].find(conditions(collection, where)).sort([("_id", ASCENDING)])
+            async for stored in cursor.allow_disk_use(True).batch_size(_SCAN_DOCUMENTS):
+                yield from_mongo(stored)
+
+    async def count_by(
+        self, collection: Collection, field: str, where: Sequence[Match] = ()
+    ) -> dict[str, int]:
+        """How many documents there are for each value."""
+        stages = [
+            {"$match": conditions(collection, where)},
+            {"$group": {"_id": f"${path(field)}", "documents": {"$sum": 1}}},
+        ]
+        counts: dict[str, int] = {}
+        with self._reading():
+            async for group in self._database[collection].aggregate(stages):
+                name = group_name(group["_id"])
+                counts[name] = counts.get(name, 0) + group["documents"]
+        return counts
+
+    async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
+        """The different values, sorted."""
+        with self._reading():
+            return distinct_values(
+                await self._database[collection].distinct(path(field), conditions(collection, where))
+            )
+
+    async def check(self) -> list[str]:
+        """MongoDB looks after its own files; say whether it answers."""
+        with self._reading():
+            await self._client.admin.command("ping")
+        return []
+
+    def _opened_lease(self) -> Lease:
+        if self._lease is None:
+            raise StoreUnavailable("the store is not open")
+        return self._lease
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._opened_lease()
+        with _translated(self.name, "read"):
+            yield
+
+
+@contextlib.contextmanager
+def _translated(name: str, action: str) -> Iterator[None]:
+    """Turn the driver's errors into the store's, once."""
+    try:
+        yield
+    except (DocumentTooLarge, OverflowError) as exc:
+        raise InvalidDocument(f"MongoDB cannot keep a document of the batch: {exc}") from exc
+    except (BSONError, UnicodeEncodeError) as exc:
+        raise BadRequest("an id or value is not valid Unicode text") from exc
+    except PyMongoError as exc:
+        raise StoreUnavailable(f"{name}: cannot {action}: {exc}", op=action) from exc
+
+
+def _runs(batch: Sequence[Operation]) -> Iterator[tuple[Collection, list[Any]]]:
+    """The batch in its order, neighbours of one collection together."""
+    for collection, steps in itertools.groupby(batch, key=lambda step: step.collection):
+        yield collection, [_write_of(step) for step in steps]
+
+
+def _write_of(step: Operation) -> ReplaceOne[Any] | DeleteOne | DeleteMany:
+    if isinstance(step, Put):
+        stored = to_mongo(decode(encode(step.document)))
+        return ReplaceOne({"_id": stored["_id"]}, stored, upsert=True)
+    if isinstance(step, Delete):
+        return DeleteOne({"_id": step.id})
+    return DeleteMany(conditions(step.collection, (Match(step.field, (step.value,)),)))

@@ -1,10 +1,10 @@
 """How a command's arguments become words.
 
-`args` is split as a shell would: blanks separate, single and double quotes group, a backslash takes the next
-character as it is. Then, inside each word, `@name` becomes the path of the input called `name` and `${NAME}` the
-value of that variable of the workunit's environment. Nothing is ever dropped: an `@` that names no input stays as
-it is, and an unset variable is an error. `$${NAME}` stands for the text `${NAME}`. A word is never split again,
-whatever is put into it.
+`args` is split as a shell would: blanks separate, single and double quotes group, a backslash takes the
+next character as it is. Then, inside each word, `@name` becomes the path of the input called `name` and
+`${NAME}` the value of that variable of the workunit's environment. Nothing is ever dropped: an `@` that
+names no input stays as it is, and an unset variable is an error. `$${NAME}` stands for the text `${NAME}`.
+A word is never split again, whatever is put into it.
 
 Source: AWE lib/worker/processor.go ParseWorkunitArgs; differs: real quoting; AWE read the worker's own
 environment, dropped words with an unknown `@` and refused a second `@` in a word.
@@ -25,6 +25,7 @@ _QUOTING = re.compile(r"""['"\\]""")
 _BLANKS = re.compile(r"[ \t\r\n]+")
 #: The characters of AWE's input references: a name ends where they end.
 _NAME = re.compile(r"[\w.\-]+")
+_REFERENCE = re.compile(r"[\w./\-]+")
 _SPECIAL = re.compile(r"@|\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -83,8 +84,8 @@ def split_arguments(
 ) -> list[str]:
     """Give the words a command is started with.
 
-    `inputs` maps filename → absolute path, `environ` is the workunit's environment. `args_array` is used, word
-    by word, when `args` is empty.
+    `inputs` maps filename → absolute path, `environ` is the workunit's environment. `args_array` is used,
+    word by word, when `args` is empty.
     Raises InvalidDocument naming the place: an open quote, or a variable that is not set.
     """
     names = InputNames(inputs)
@@ -104,7 +105,7 @@ def unknown_references(words: Iterable[str], names: InputNames) -> Iterable[str]
         start = word.find("@")
         while start >= 0:
             name = names.match(word, start + 1)
-            if name is None and (found := _NAME.match(word, start + 1)):
+            if name is None and (found := _REFERENCE.match(word, start + 1)):
                 yield found.group()
             start = word.find("@", start + 1 + len(name or ""))
 

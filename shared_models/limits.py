@@ -10,6 +10,10 @@ MAX_TOTALWORK = 10_000_000  #: workunits of one task
 MAX_IO = 1_000  #: inputs, outputs or predata of one task
 MAX_NAME_CHARS = 255  #: a task name; a file name is bounded in bytes by the same number
 MAX_PATH_BYTES = 1_024  #: a relative file path
+MAX_WORD_BYTES = (
+    131_071  #: one word of a command line, or one variable: Linux starts no process with a longer one
+)
+MAX_ENVIRON_CHARS = 524_288  #: public, and private, environment of one command
 MAX_ENVIRON = 1_000  #: environment variables of one command
 MAX_DURATION_S = 366 * 86_400  #: a time limit or a retry delay
 MAX_MAX_FAILURES = 1_000  #: failures a task may allow its workunits
@@ -18,6 +22,8 @@ MAX_TEXT_CHARS = 16_384  #: any free text of a document (description, ...)
 MAX_ARGS_CHARS = 1_048_576  #: a command's arguments
 MAX_PRIORITY = 1_000_000  #: priority lies between -MAX_PRIORITY and MAX_PRIORITY
 MAX_TASK_DOCUMENT_BYTES = 4 * MIB  #: one task as stored; a store document must stay under 16 MB
+MAX_TASK_NAMES_BYTES = 4 * MIB  #: all task ids of a job together; they are listed in its document
+MAX_REFERENCE_STEPS = 5_000_000  #: work spent on the `@name`s of one document
 MAX_NOTES_CHARS = 4_096  #: notes of a job or a report
 MAX_TAIL_BYTES = 65_536  #: tail of stdout or stderr in a report
 MAX_APPERROR_CHARS = 5_000  #: stderr tail kept in a job's error object (AWE §3.3)

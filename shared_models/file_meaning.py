@@ -1,0 +1,79 @@
+"""What the files of one task must mean: safe names, each name once, a place where the data is or goes."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from shared_models.documents import IO, TaskDocument
+from shared_models.locations import OwnHosts, settle_input, settle_output
+from shared_models.paths import check_relative_path, normal_relative_path
+from shared_models.placeholders import left_over, placeholder_in_name
+from shared_models.problems import Problems
+
+
+def check_files(
+    task: TaskDocument, path: str, names: Mapping[str, Sequence[str]], own: OwnHosts, problems: Problems
+) -> None:
+    """Check all files of a task and bring them into their form.
+
+    `names`: for lists that the user wrote as maps, the filenames that stood for the positions.
+    """
+
+    def each(key: str, check: Callable[[IO, str], None]) -> set[str]:
+        seen: set[str] = set()
+        for i, io in enumerate(getattr(task, key)):
+            place = f"{path}.{key}.{names[key][i][:100]}" if key in names else f"{path}.{key}[{i}]"
+            _check_names(io, place, problems)
+            if io.filename in seen:
+                problems.add(f"{place}.filename", f"'{io.filename[:200]}' is given twice in {key}")
+            seen.add(io.filename)
+            check(io, place)
+        return seen
+
+    def source(io: IO, place: str) -> None:
+        _check_source(io, place, own, problems)
+
+    def predata(io: IO, place: str) -> None:
+        if io.origin:
+            problems.add(f"{place}.origin", "predata has no origin; make the file an input")
+        elif io.filename in inputs:
+            problems.add(f"{place}.filename", f"'{io.filename[:200]}' is an input already")
+        else:
+            source(io, place)
+
+    def sink(io: IO, place: str) -> None:
+        problem = settle_output(io, own)
+        if problem:
+            problems.add_below(place, problem)
+
+    inputs = each("inputs", source)
+    each("outputs", sink)
+    each("predata", predata)
+
+
+def name_problem(name: str) -> str | None:
+    """Say why a file may not have this name, or None."""
+    placeholder = placeholder_in_name(name)
+    if placeholder:
+        return f"'{name[:200]}' {left_over(placeholder)}"
+    reason = check_relative_path(name)
+    return f"{name[:200]!r} {reason}" if reason else None
+
+
+def _check_source(io: IO, place: str, own: OwnHosts, problems: Problems) -> None:
+    for key in ("optional", "header_lines"):
+        if getattr(io, key):
+            problems.add(f"{place}.{key}", "applies to outputs only")
+    problem = settle_input(io, own)
+    if problem:
+        problems.add_below(place, problem)
+
+
+def _check_names(io: IO, place: str, problems: Problems) -> None:
+    io.directory = io.directory.rstrip("/") if io.directory != "/" else io.directory
+    for key in ("filename", "directory", "shockfilename", "attrfile"):
+        name = getattr(io, key)
+        if name or key == "filename":
+            problem = name_problem(name)
+            if problem:
+                problems.add(f"{place}.{key}", problem)
+            else:
+                setattr(io, key, normal_relative_path(name))

@@ -1,0 +1,133 @@
+"""What the values of one task must mean: its name, its files, its command, and how they fit together."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from shared_models.arguments import InputNames, split_words, unknown_references
+from shared_models.documents import Command, Environ, TaskDocument
+from shared_models.errors import InvalidDocument, TooLarge
+from shared_models.file_meaning import check_files, name_problem
+from shared_models.limits import MAX_ARGS_CHARS, MAX_ENVIRON_CHARS, MAX_REFERENCE_STEPS, MAX_WORD_BYTES
+from shared_models.locations import OwnHosts
+from shared_models.meaning import check_groups, task_name_problem
+from shared_models.nearest import did_you_mean, near_miss
+from shared_models.paths import normal_relative_path
+from shared_models.problems import Problems
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+#: How many unknown `@name`s of one document are compared with the inputs; the rest is left as it is.
+_MAX_COMPARISONS = 5_000
+
+
+class TaskCheck:
+    """Checks the tasks of one document; what costs time is bounded over all of them together."""
+
+    def __init__(self, own: OwnHosts, problems: Problems) -> None:
+        self.own = own
+        self.problems = problems
+        self.comparisons_left = _MAX_COMPARISONS
+        self.steps_left = MAX_REFERENCE_STEPS
+
+    def __call__(self, task: TaskDocument, path: str, names: Mapping[str, Sequence[str]]) -> None:
+        """Check a task and bring its files into their form. `names` as in `check_files`."""
+        problem = task_name_problem(task.taskid)
+        if problem:
+            self.problems.add(f"{path}.taskid", problem)
+        for i, name in enumerate(task.dependsOn):
+            if not name:
+                self.problems.add(f"{path}.dependsOn[{i}]", "is empty; it must be a task id")
+        task.dependsOn = list(dict.fromkeys(task.dependsOn))
+        task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
+        check_files(task, path, names, self.own, self.problems)
+        inputs = [io.filename for io in task.inputs]
+        if task.partinfo is not None:
+            task.partinfo.input = self._input(task.partinfo.input, inputs, f"{path}.partinfo.input")
+        self._command(task.cmd, inputs, f"{path}.cmd")
+        self._references(task, inputs, f"{path}.cmd")
+
+    def _input(self, name: str, inputs: list[str], path: str) -> str:
+        """Check that a name, if there is one, is that of an input."""
+        normal = normal_relative_path(name)
+        if normal and normal not in inputs:
+            hint = did_you_mean(normal, inputs)
+            self.problems.add(path, f"'{name[:200]}' is not an input of this task{hint}")
+        return normal
+
+    def _command(self, cmd: Command, inputs: list[str], path: str) -> None:
+        script = any(line.strip() for line in cmd.cmd_script)
+        if not cmd.name.strip() and not script:
+            self.problems.add(f"{path}.name", "is missing; a task needs cmd.name or cmd.cmd_script")
+        if _CONTROL.search(cmd.name):
+            self.problems.add(f"{path}.name", f"{cmd.name[:200]!r} has a control character")
+        for key, text in (
+            ("args", cmd.args),
+            *((f"cmd_script[{i}]", t) for i, t in enumerate(cmd.cmd_script)),
+        ):
+            if "\0" in text:
+                self.problems.add(f"{path}.{key}", "has a NUL character")
+        cmd.stdin = self._input(cmd.stdin, inputs, f"{path}.stdin")
+        for key in ("stdout", "stderr"):
+            name = getattr(cmd, key)
+            problem = name_problem(name) if name else None
+            if problem:
+                self.problems.add(f"{path}.{key}", problem)
+            else:
+                setattr(cmd, key, normal_relative_path(name))
+        self._environ(cmd.environ, f"{path}.environ")
+
+    def _environ(self, environ: Environ, path: str) -> None:
+        for key, variables in (("public", environ.public), ("private", environ.private)):
+            for name, value in variables.items():
+                if not _VARIABLE.fullmatch(name):
+                    self.problems.add(
+                        f"{path}.{key}", f"'{name[:100]}' is not a variable name ([A-Za-z_][A-Za-z0-9_]*)"
+                    )
+                elif "\0" in value:
+                    self.problems.add(f"{path}.{key}.{name[:100]}", "has a NUL character")
+            if sum(len(name) + len(value) for name, value in variables.items()) > MAX_ENVIRON_CHARS:
+                self.problems.add(f"{path}.{key}", f"has more than {MAX_ENVIRON_CHARS} characters together")
+
+    def _references(self, task: TaskDocument, inputs: list[str], path: str) -> None:
+        """Check the words of the command, and that an `@name` is not a misspelt input."""
+        try:
+            key, words = _words(task.cmd)
+        except InvalidDocument as exc:
+            self.problems.add_below(path, exc.message)
+            return
+        for word in words:
+            if len(word) * 4 > MAX_WORD_BYTES and len(word.encode()) > MAX_WORD_BYTES:
+                self.problems.add(f"{path}.{key}", f"has a word longer than {MAX_WORD_BYTES} bytes")
+        self._near_misses(task, [w for w in words if "@" in w], inputs, f"{path}.{key}")
+
+    def _near_misses(self, task: TaskDocument, words: list[str], inputs: list[str], path: str) -> None:
+        if not (words and inputs):
+            return
+        names = InputNames(inputs)
+        self.steps_left -= (1 + len(names.odd)) * sum(word.count("@") for word in words)
+        if self.steps_left < 0:
+            raise TooLarge(f"{path}: the document has too many '@' in its arguments")
+        others = {io.filename for io in (*task.outputs, *task.predata)}
+        for name in dict.fromkeys(unknown_references(words, names)):
+            if name in others or self.comparisons_left < len(inputs):
+                continue
+            self.comparisons_left -= len(inputs)
+            normal = normal_relative_path(name)
+            meant = normal if normal in inputs else near_miss(name, inputs)
+            if meant is not None:
+                self.problems.add(path, f"'@{name[:100]}' is not an input; did you mean '@{meant}'?")
+
+
+def _words(cmd: Command) -> tuple[str, list[str]]:
+    """Give the key that holds the command's words, and the words.
+
+    Raises InvalidDocument, its path beginning with that key.
+    """
+    if len(cmd.args) > MAX_ARGS_CHARS or sum(map(len, cmd.args_array)) > MAX_ARGS_CHARS:
+        key = "args" if len(cmd.args) > MAX_ARGS_CHARS else "args_array"
+        raise InvalidDocument(f"{key}: is longer than {MAX_ARGS_CHARS} characters")
+    if cmd.args.strip() and cmd.args_array:
+        raise InvalidDocument("args_array: is given beside args; give one of them")
+    if any("\0" in word for word in cmd.args_array):
+        raise InvalidDocument("args_array: has a NUL character")
+    return ("args", split_words(cmd.args)) if cmd.args.strip() else ("args_array", cmd.args_array)

@@ -1,0 +1,181 @@
+"""`awe jobs|show|watch|why|suspend|resume|recompute|resubmit|rm`: look at jobs and steer them."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from awe_client.api import AweClient
+from awe_client.cli.lookup import job_id_of
+from awe_client.cli.options import DEFAULT_SERVER, JobArgument, Json, Server
+from awe_client.cli.output import note, print_json, print_line, print_table, state_text
+from awe_client.cli.watch import done_and_total, explain, watch_job
+from shared_models.times import ZERO_TIME
+
+
+def moment(text: str) -> str:
+    """A time for people: to the second, or nothing if it never came."""
+    return "" if text == ZERO_TIME else text[:19].replace("T", " ")
+
+
+def jobs(
+    state: Annotated[str, typer.Option(help="Only jobs in this state (comma list).")] = "",
+    user: Annotated[str, typer.Option(help="Only jobs of this user.")] = "",
+    project: Annotated[str, typer.Option(help="Only jobs of this project.")] = "",
+    name: Annotated[str, typer.Option(help="Only jobs of this name.")] = "",
+    limit: Annotated[int, typer.Option(help="At most this many.", min=1)] = 25,
+    offset: Annotated[int, typer.Option(help="Pass over this many.", min=0)] = 0,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """List jobs, the newest first."""
+    where: dict[str, str | list[str]] = {}
+    if state:
+        where["state"] = state.split(",")
+    where |= {f"info.{k}": v for k, v in (("user", user), ("project", project), ("name", name)) if v}
+    with AweClient(server) as awe:
+        page = awe.list_jobs(where=where, limit=limit, offset=offset)
+    if as_json:
+        print_json({"jobs": page.documents, "total": page.total, "limit": limit, "offset": offset})
+        return
+    rows = [_row(job) for job in page.documents]
+    print_table(("JID", "STATE", "DONE", "NAME", "USER", "SUBMITTED", "ID"), rows)
+    if page.total > offset + len(rows):
+        note(f"{len(rows)} of {page.total} jobs; see more with --offset {offset + len(rows)}")
+
+
+def _row(job: dict[str, Any]) -> tuple[str | Text, ...]:
+    info = job["info"]
+    done, total = done_and_total(job["tasks"])
+    submitted = moment(info["submittime"])
+    return (
+        job["jid"],
+        state_text(job["state"]),
+        f"{done}/{total}",
+        info["name"],
+        info["user"],
+        submitted,
+        job["id"],
+    )
+
+
+def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Show one job with its tasks and outputs."""
+    with AweClient(server) as awe:
+        document = awe.get_job(job_id_of(awe, job))
+    if as_json:
+        print_json(document)
+        return
+    info = document["info"]
+    facts = (
+        ("id", document["id"]),
+        ("jid", document["jid"]),
+        ("name", info["name"]),
+        ("state", document["state"]),
+        ("user", info["user"]),
+        ("project", info["project"]),
+        ("pipeline", info["pipeline"]),
+        ("groups", info["clientgroups"]),
+        ("priority", str(info["priority"])),
+        ("submitted", moment(info["submittime"])),
+        ("started", moment(info["startedtime"])),
+        ("completed", moment(info["completedtime"])),
+        ("notes", document["notes"]),
+    )
+    print_table(("JOB", ""), [(key, value) for key, value in facts if value])
+    print_line("")
+    print_table(
+        ("TASK", "STATE", "DONE", "COMMAND", "NOTES"), [_task_row(task) for task in document["tasks"]]
+    )
+    outputs = [
+        (task["task_name"], file["filename"], str(file["size"]), file["node"])
+        for task in document["tasks"]
+        for file in task["outputs"]
+    ]
+    if outputs:
+        print_line("")
+        print_table(("TASK", "OUTPUT", "BYTES", "NODE"), outputs)
+
+
+def _task_row(task: dict[str, Any]) -> tuple[str | Text, ...]:
+    done, total = done_and_total([task])
+    name, state = task["task_name"], state_text(task["state"])
+    return name, state, f"{done}/{total}", task["cmd"]["name"] or "script", task.get("notes") or ""
+
+
+def watch(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Wait until a job has ended: exit code 0 completed, 1 suspended or failed, 3 server not reachable."""
+    with AweClient(server) as awe:
+        raise typer.Exit(watch_job(awe, job_id_of(awe, job), as_json=as_json))
+
+
+def why(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Say what a job waits for, or why it stopped."""
+    with AweClient(server) as awe:
+        if job.count("_") >= 2:
+            rows = awe.why_work(job)
+        else:
+            job = job_id_of(awe, job)
+            rows = awe.why_job(job)
+        if as_json:
+            print_json(rows)
+            return
+        if not rows:
+            document = awe.get_job(job)
+            print_line(f"job {document['jid']} is {document['state']}: it waits for nothing")
+            if document["state"] == "suspend":
+                explain(document)
+            return
+    print_table(
+        ("WHAT", "STATE", "REASON"),
+        [(f"{row['entity']} {row['id']}", state_text(row["state"]), row["reason"]) for row in rows],
+    )
+
+
+def _say(text: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"message": text})
+    else:
+        print_line(text)
+
+
+def suspend(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Pause a job; what is finished is kept, what runs is stopped."""
+    with AweClient(server) as awe:
+        _say(awe.suspend_job(job_id_of(awe, job)), as_json)
+
+
+def resume(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Let a suspended job go on where it stopped."""
+    with AweClient(server) as awe:
+        _say(awe.resume_job(job_id_of(awe, job)), as_json)
+
+
+def recompute(
+    job: JobArgument,
+    task: Annotated[str, typer.Argument(help="The task to begin with; all that depend on it follow.")],
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Run a task and everything that depends on it again."""
+    with AweClient(server) as awe:
+        _say(awe.recompute_job(job_id_of(awe, job), task), as_json)
+
+
+def resubmit(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Run a whole job again."""
+    with AweClient(server) as awe:
+        _say(awe.resubmit_job(job_id_of(awe, job)), as_json)
+
+
+def rm(
+    job: JobArgument,
+    full: Annotated[
+        bool, typer.Option("--full", help="Remove the document and the outputs as well.")
+    ] = False,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Delete a job; what runs is stopped."""
+    with AweClient(server) as awe:
+        _say(awe.delete_job(job_id_of(awe, job), full=full), as_json)

@@ -1,0 +1,71 @@
+"""The `awe` command: submit, watch and steer jobs.
+
+Exit codes: 0 fine; 1 a job did not complete, or the server refused; 2 what was asked is not valid;
+3 no server answers.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from awe_client.cli import demo, jobs, logs, node, site, submit
+from awe_client.cli.output import print_error, print_line
+from shared_models.errors import AweError
+
+app = typer.Typer(
+    name="awe",
+    help="Submit, watch and steer jobs. The server is --server or AWE_SERVER.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+for command in (
+    submit.submit,
+    submit.run,
+    jobs.jobs,
+    jobs.show,
+    jobs.watch,
+    jobs.why,
+    logs.logs,
+    jobs.suspend,
+    jobs.resume,
+    jobs.recompute,
+    jobs.resubmit,
+    jobs.rm,
+    site.clients,
+    site.queue,
+    demo.demo,
+):
+    app.command()(command)
+app.add_typer(node.app, name="node")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"awe {version('awe')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Submit, watch and steer jobs. The server is --server or AWE_SERVER."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except AweError as exc:
+        sys.exit(print_error(exc, as_json="--json" in sys.argv))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has had enough; that is not an error worth a traceback.
+        sys.stderr.close()
+        sys.exit(141)

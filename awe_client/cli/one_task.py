@@ -1,0 +1,70 @@
+"""The job document of `awe run`: one task, written from what stands on the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Where the command's standard output goes unless it is declared otherwise; it is kept as an output.
+STDOUT_NAME = "stdout.txt"
+
+
+@dataclass(slots=True)
+class OneTask:
+    """What `awe run` was asked for."""
+
+    command: Sequence[str]
+    inputs: dict[str, str] = field(default_factory=dict)  #: file name → node id
+    outputs: Sequence[str] = ()
+    split_mb: int = 0  #: cut the (first) input into parts of at most this many MB
+    parts: int = 0  #: cut the (first) input into this many parts
+    index: str = ""  #: where it may be cut: record, line, size, chunkrecord
+    array: tuple[int, int] | None = None  #: first and last index
+    name: str = ""
+    group: str = ""
+    priority: int = 1
+    environ: dict[str, str] = field(default_factory=dict)
+    cores: int = 1
+    memory_bytes: int = 0
+    time_limit_s: int = 0
+    retries: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Write the job document."""
+        program, *arguments = self.command
+        public = dict(self.environ)
+        if self.array is not None:
+            public["AWE_ARRAY_FIRST"] = str(self.array[0])
+        task: dict[str, Any] = {
+            "taskid": "0",
+            "cmd": {
+                "name": program,
+                "args_array": arguments,
+                "stdout": STDOUT_NAME,
+                "environ": {"public": public},
+            },
+            "inputs": [{"filename": name, "node": node} for name, node in self.inputs.items()],
+            "outputs": [{"filename": name} for name in (STDOUT_NAME, *self.outputs)],
+            "resources": {"cores": self.cores, "memory_bytes": self.memory_bytes},
+            "time_limit_s": self.time_limit_s,
+            **self._splitting(),
+        }
+        if self.retries is not None:
+            task["max_failures"] = self.retries + 1
+        info = {
+            "name": self.name or program,
+            "pipeline": "awe-run",
+            "clientgroups": self.group,
+            "priority": self.priority,
+        }
+        return {"info": info, "tasks": [task]}
+
+    def _splitting(self) -> dict[str, Any]:
+        if self.array is not None:
+            count = self.array[1] - self.array[0] + 1
+            return {"totalwork": count, "partinfo": {"index": "none"}}
+        if not (self.split_mb or self.parts):
+            return {}
+        partinfo = {"input": next(iter(self.inputs))}
+        if self.index:
+            partinfo["index"] = self.index
+        return {"maxworksize": self.split_mb, "totalwork": max(self.parts, 1), "partinfo": partinfo}

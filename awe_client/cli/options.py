@@ -1,0 +1,14 @@
+"""Options that every command has, so that `--server` and `--json` may stand anywhere."""
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_SERVER = "http://127.0.0.1:8001"
+
+Server = Annotated[
+    str,
+    typer.Option("--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or its short number (jid).")]

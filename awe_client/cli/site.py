@@ -1,0 +1,70 @@
+"""`awe clients`, `awe queue`: who works here and how much there is to do."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from awe_client.api import AweClient
+from awe_client.cli.options import DEFAULT_SERVER, Json, Server
+from awe_client.cli.output import print_json, print_line, print_table, state_text
+
+
+def clients(
+    group: Annotated[str, typer.Option(help="Only clients of this group.")] = "",
+    status: Annotated[
+        str, typer.Option(help="Only clients of this status: idle, busy, suspend, offline.")
+    ] = "",
+    suspend: Annotated[str, typer.Option(metavar="ID", help="Give this client no more work.")] = "",
+    resume: Annotated[str, typer.Option(metavar="ID", help="Let this client work again.")] = "",
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """List clients; suspend or resume one."""
+    with AweClient(server) as awe:
+        if suspend or resume:
+            text = awe.suspend_client(suspend) if suspend else awe.resume_client(resume)
+            print_json({"message": text}) if as_json else print_line(text)
+            return
+        found = awe.list_clients(group=group or None, status=status or None).documents
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("NAME", "GROUP", "STATUS", "CORES", "RUNS", "DONE", "FAILED", "SKIPS", "ID"),
+        [_row(client) for client in found],
+    )
+
+
+def _row(client: dict[str, Any]) -> tuple[str | Text, ...]:
+    return (
+        client["name"],
+        client["group"],
+        state_text(client["Status"]),
+        str(client["cores"]),
+        str(len(client["current_work"])),
+        str(client["total_completed"]),
+        str(client["total_failed"]),
+        str(len(client["skip_work"])),
+        client["id"],
+    )
+
+
+def queue(
+    suspend: Annotated[bool, typer.Option("--suspend", help="Hand out no more work.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Hand out work again.")] = False,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Count what waits and what runs; suspend or resume the whole queue."""
+    with AweClient(server) as awe:
+        if suspend or resume:
+            text = awe.suspend_queue() if suspend else awe.resume_queue()
+            print_json({"message": text}) if as_json else print_line(text)
+            return
+        counts = awe.queue_counts()
+    if as_json:
+        print_json(counts)
+        return
+    rows = [(what, state, str(n)) for what, states in counts.items() for state, n in states.items()]
+    print_table(("WHAT", "STATE", "COUNT"), rows)

@@ -1,0 +1,222 @@
+"""`awe submit`, `awe run`: hand in work."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from awe_client.api import AweClient
+from awe_client.cli.one_task import STDOUT_NAME, OneTask
+from awe_client.cli.options import DEFAULT_SERVER, Json, Server
+from awe_client.cli.output import console, note, print_json, print_line
+from awe_client.cli.sizes import parse_array, parse_megabytes, parse_size
+from awe_client.cli.stream import node_to_stdout
+from awe_client.cli.template import fill
+from awe_client.cli.watch import watch_job
+from shared_models.errors import BadRequest, InvalidDocument
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Wait until the job has ended.")]
+
+
+def pairs(items: list[str], option: str) -> dict[str, str]:
+    """Read `KEY=VALUE` items. Raises BadRequest for one without `=`."""
+    found: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not (key and equals):
+            raise BadRequest(f"{option} {item}: write {option} NAME=VALUE")
+        found[key] = value
+    return found
+
+
+def upload(awe: AweClient, path: Path, name: str) -> str:
+    """Put a file into the node store, with a bar on a terminal; return the node's id."""
+    if not path.is_file():
+        raise BadRequest(f"{path}: there is no such file")
+    screen = console(stderr=True)
+    bar = Progress(
+        TextColumn("upload {task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=screen,
+    )
+    with bar if screen.is_terminal else nullcontext():
+        row = bar.add_task(name, total=path.stat().st_size)
+        node = awe.create_node(path, name=name, on_progress=lambda sent, _: bar.update(row, completed=sent))
+    return str(node["id"])
+
+
+def read_document(path: Path, values: dict[str, str]) -> bytes:
+    """Read a job document (`-` = standard input) and fill its placeholders."""
+    if str(path) == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        try:
+            raw = path.read_bytes()
+        except OSError as exc:
+            raise BadRequest(f"{path}: {exc.strerror}") from exc
+    if not values:
+        return raw
+    try:
+        return fill(raw.decode(), values).encode()
+    except UnicodeDecodeError as exc:
+        raise InvalidDocument(f"{path}: not UTF-8 text at byte {exc.start}") from exc
+
+
+def bind_inputs(raw: bytes, nodes: dict[str, str]) -> bytes:
+    """Point every input or predata of these names that comes from no task to its node.
+
+    Raises InvalidDocument when a name is nowhere to be found.
+    """
+    if not nodes:
+        return raw
+    try:
+        document = orjson.loads(raw)
+        tasks = document["tasks"]
+        found = {name for task in tasks for name in _bind(task, nodes)}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return raw  # the server says precisely what is wrong with it
+    for name in nodes:
+        if name not in found:
+            raise InvalidDocument(f"--upload {name}: no task has an input of this name without an origin")
+    return orjson.dumps(document)
+
+
+def _bind(task: dict[str, Any], nodes: dict[str, str]) -> list[str]:
+    bound = []
+    for key in ("inputs", "predata"):
+        files = task.get(key) or []
+        named = files.items() if isinstance(files, dict) else [(file["filename"], file) for file in files]
+        for name, file in named:
+            if name in nodes and not file.get("origin"):
+                for old in ("url", "host"):
+                    file.pop(old, None)
+                file["node"] = nodes[name]
+                bound.append(name)
+    return bound
+
+
+def submit(
+    document: Annotated[
+        Path, typer.Argument(metavar="JOB.JSON", help="The job document; - reads it from stdin.")
+    ],
+    uploads: Annotated[
+        list[str] | None,
+        typer.Option("--upload", metavar="NAME=PATH", help="Upload a file as the input of that name."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Fill the placeholder #KEY of an AWE template."),
+    ] = None,
+    watch: Watch = False,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Submit a job document.
+
+    Example: awe submit pipeline.json --upload reads.fastq=/data/run7.fastq --set jobname=run7 --watch
+    """
+    raw = read_document(document, pairs(settings or [], "--set"))
+    files = pairs(uploads or [], "--upload")
+    bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded"))
+    with AweClient(server) as awe:
+        nodes = {name: upload(awe, Path(path), name) for name, path in files.items()}
+        job = awe.submit_job(bind_inputs(raw, nodes))
+        hand_over(awe, job, watch=watch, as_json=as_json)
+
+
+def hand_over(awe: AweClient, job: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    """Say which job it became, or watch it to its end."""
+    if watch:
+        note(f"job {job['jid']} submitted: {job['id']}")
+        raise typer.Exit(watch_job(awe, job["id"], as_json=as_json))
+    if as_json:
+        print_json(job)
+    else:
+        print_line(job["id"])
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD ARGS", help="The command, after --.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", "-i", help="Upload this file; the command finds it under its name."),
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="Keep this file that the command writes.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Cut the first input into parts of at most this size, e.g. 50MB.")
+    ] = "",
+    parts: Annotated[int, typer.Option(help="Cut the first input into this many parts.")] = 0,
+    index: Annotated[str, typer.Option(help="Where to cut: record, line, size, chunkrecord.")] = "",
+    array: Annotated[str, typer.Option(help="Run once for each index, e.g. 1-100 (AWE_ARRAY_INDEX).")] = "",
+    name: Annotated[str, typer.Option(help="The job's name.")] = "",
+    group: Annotated[str, typer.Option(help="Client groups that may run it (comma list).")] = "",
+    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 1,
+    environ: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="KEY=VALUE", help="Set an environment variable."),
+    ] = None,
+    cores: Annotated[int, typer.Option(help="Cores of one workunit.")] = 1,
+    memory: Annotated[str, typer.Option(help="Memory of one workunit, e.g. 4GB.")] = "",
+    time_limit: Annotated[int, typer.Option(help="Seconds one workunit may run; 0 = no limit.")] = 0,
+    retries: Annotated[int | None, typer.Option(help="How often a failed workunit is tried again.")] = None,
+    watch: Watch = False,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Run one command as a job, without writing JSON.
+
+    With --watch its standard output (of all parts, in order) is printed at the end.
+
+    Example: awe run --input reads.fastq --split 50MB --watch -- grep -c ACGT reads.fastq
+    """
+    task = OneTask(
+        command,
+        outputs=outputs or [],
+        split_mb=parse_megabytes(split) if split else 0,
+        parts=parts,
+        index=index,
+        array=parse_array(array) if array else None,
+        name=name,
+        group=group,
+        priority=priority,
+        environ=pairs(environ or [], "--env"),
+        cores=cores,
+        memory_bytes=parse_size(memory) if memory else 0,
+        time_limit_s=time_limit,
+        retries=retries,
+    )
+    if (split or parts) and not inputs:
+        raise BadRequest("--split and --parts cut an input: name one with --input")
+    if (split or parts) and array:
+        raise BadRequest(
+            "--array runs whole inputs once per index; it cannot be joined with --split or --parts"
+        )
+    with AweClient(server) as awe:
+        for path in inputs or []:
+            if path.name in task.inputs:
+                raise BadRequest(f"--input {path}: another input is named {path.name} as well")
+            task.inputs[path.name] = upload(awe, path, path.name)
+        job = awe.submit_job(task.document())
+        if not watch or as_json:
+            hand_over(awe, job, watch=watch, as_json=as_json)
+            return
+        note(f"job {job['jid']} submitted: {job['id']}")
+        code = watch_job(awe, job["id"], as_json=False)
+        if not code:
+            print_output(awe, job["id"])
+        raise typer.Exit(code)
+
+
+def print_output(awe: AweClient, job_id: str) -> None:
+    """Write the merged standard output of a one-task job to ours."""
+    for file in awe.get_job(job_id)["tasks"][0]["outputs"]:
+        if file["filename"] == STDOUT_NAME:
+            node_to_stdout(awe, file["node"])

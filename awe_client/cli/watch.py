@@ -1,0 +1,95 @@
+"""Follow a job until it has ended: a progress bar for people, lines when piped."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from awe_client.api import AweClient
+from awe_client.cli.output import console, exit_code_of, note, print_json
+
+Document = dict[str, Any]
+
+#: Tasks that get a bar of their own; a job with more of them gets one bar in all.
+MAX_BARS = 12
+
+
+def done_and_total(tasks: list[Document]) -> tuple[int, int]:
+    """Finished workunits and all workunits."""
+    total = sum(int(task["totalwork"]) for task in tasks)
+    return total - sum(int(task["remainwork"]) for task in tasks), total
+
+
+class Bars:
+    """Bars on a terminal's stderr; elsewhere a line for each change of state."""
+
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._bars: dict[str, TaskID] = {}
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, job: Document) -> None:
+        """Show a new version of the job."""
+        tasks = job["tasks"]
+        if not self._console.is_terminal:
+            done, total = done_and_total(tasks)
+            line = f"job {job['jid']} {job['state']}: {done} of {total} workunits done"
+            if line != self._last:
+                note(line)
+            self._last = line
+        elif len(tasks) <= MAX_BARS:
+            for task in tasks:
+                self._bar(task["task_name"], task["state"], [task])
+        else:
+            self._bar(f"job {job['jid']}", job["state"], tasks)
+
+    def _bar(self, name: str, state: str, tasks: list[Document]) -> None:
+        done, total = done_and_total(tasks)
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, total=total, state=state)
+        self._progress.update(self._bars[name], completed=done, total=total, state=state)
+
+
+def watch_job(awe: AweClient, job_id: str, *, as_json: bool) -> int:
+    """Wait until the job has ended, showing how far it is; return the exit code.
+
+    0 completed; 1 suspended, failed or deleted, with the reason on stderr.
+    """
+    with Bars() as bars:
+        job = awe.wait_job(job_id, on_change=None if as_json else bars.show)
+    if as_json:
+        print_json(job)
+        return exit_code_of(job)
+    code = exit_code_of(job)
+    if code:
+        explain(job)
+    return code
+
+
+def explain(job: Document) -> None:
+    """Say why a job did not complete and what may be done."""
+    note(f"job {job['jid']} ({job['id']}) is {job['state']}: {job['notes'] or 'no reason given'}")
+    error = job.get("error") or {}
+    if error.get("apperror"):
+        note("the end of its standard error:")
+        note(str(error["apperror"]).rstrip("\n"))
+    if job["state"] == "suspend":
+        note(f"after mending the cause: awe resume {job['id']}")

@@ -1,0 +1,72 @@
+"""The document of `awe run`, and binding uploads to inputs."""
+
+import json
+
+import pytest
+
+from awe_client.cli.one_task import OneTask
+from awe_client.cli.submit import bind_inputs, pairs
+from shared_models.errors import BadRequest, InvalidDocument
+from shared_models.parse import parse_job_document
+
+NODE = "11111111-2222-4333-8444-555555555555"
+
+
+def parsed(task: OneTask) -> dict[str, object]:
+    """The one task, after the server's own validation."""
+    document = task.document()
+    parse_job_document(json.dumps(document).encode())
+    (only,) = document["tasks"]
+    return dict(only)
+
+
+def test_the_words_of_the_command_arrive_one_by_one() -> None:
+    task = parsed(OneTask(["grep", "-c", "two words", "it's"]))
+    assert task["cmd"]["name"] == "grep"  # type: ignore[index]
+    assert task["cmd"]["args_array"] == ["-c", "two words", "it's"]  # type: ignore[index]
+
+
+def test_a_split_names_the_first_input() -> None:
+    task = parsed(OneTask(["wc"], inputs={"a.fq": NODE, "b.fq": NODE}, split_mb=50, index="record"))
+    assert task["maxworksize"] == 50
+    assert task["partinfo"] == {"input": "a.fq", "index": "record"}
+
+
+def test_an_array_cuts_nothing_and_says_where_it_begins() -> None:
+    task = parsed(OneTask(["echo"], array=(5, 9)))
+    assert task["totalwork"] == 5
+    assert task["partinfo"] == {"index": "none"}
+    assert task["cmd"]["environ"]["public"] == {"AWE_ARRAY_FIRST": "5"}  # type: ignore[index]
+
+
+def test_retries_are_failures_less_one() -> None:
+    assert parsed(OneTask(["x"], retries=0))["max_failures"] == 1
+    assert "max_failures" not in parsed(OneTask(["x"]))
+
+
+def test_an_upload_binds_inputs_without_an_origin_in_both_forms() -> None:
+    document = {
+        "tasks": [
+            {"inputs": {"a": {"url": "http://x/a"}, "b": {"origin": "0"}}},
+            {"inputs": [{"filename": "a"}], "predata": [{"filename": "b"}]},
+        ]
+    }
+    bound = json.loads(bind_inputs(json.dumps(document).encode(), {"a": "n1", "b": "n2"}))
+    assert bound["tasks"][0]["inputs"] == {"a": {"node": "n1"}, "b": {"origin": "0"}}
+    assert bound["tasks"][1]["inputs"] == [{"filename": "a", "node": "n1"}]
+    assert bound["tasks"][1]["predata"] == [{"filename": "b", "node": "n2"}]
+
+
+def test_an_upload_that_no_task_wants_is_refused() -> None:
+    with pytest.raises(InvalidDocument, match="--upload c"):
+        bind_inputs(b'{"tasks": [{"inputs": [{"filename": "a"}]}]}', {"c": "n"})
+
+
+def test_a_document_that_cannot_be_read_is_left_to_the_server() -> None:
+    assert bind_inputs(b"{nonsense", {"c": "n"}) == b"{nonsense"
+
+
+def test_pairs_need_a_name_and_a_value() -> None:
+    assert pairs(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(BadRequest, match="--set a: write --set NAME=VALUE"):
+        pairs(["a"], "--set")

@@ -1,0 +1,45 @@
+"""Placeholders of AWE templates."""
+
+import json
+
+import pytest
+
+from awe_client.cli.template import fill
+from shared_models.errors import InvalidDocument
+
+TEMPLATE = (
+    '{"info": {"name": "#jobname"}, "tasks": [{"totalwork": #totalwork, '
+    '"inputs": {"#inputfile": {"node": "#shocknode"}}, "outputs": {"#jobname.prep.fna": {}}}]}'
+)
+
+
+def test_every_placeholder_is_filled_inside_and_outside_of_strings() -> None:
+    text = fill(TEMPLATE, {"jobname": "j1", "totalwork": "4", "inputfile": "a b.fna", "shocknode": "n"})
+    assert json.loads(text) == {
+        "info": {"name": "j1"},
+        "tasks": [
+            {"totalwork": 4, "inputs": {"a b.fna": {"node": "n"}}, "outputs": {"j1.prep.fna": {}}},
+        ],
+    }
+
+
+def test_a_value_is_escaped_inside_a_string() -> None:
+    assert json.loads(fill('{"a": "x#v"}', {"v": 'say "hi"\\n'})) == {"a": 'xsay "hi"\\n'}
+
+
+def test_the_longest_key_wins() -> None:
+    assert fill('["#jobname_2", "#job"]', {"job": "a", "jobname": "b"}) == '["b_2", "a"]'
+
+
+def test_a_placeholder_without_a_value_stays() -> None:
+    assert fill('["#x", "#y"]', {"x": "1"}) == '["1", "#y"]'
+
+
+def test_a_key_that_the_template_does_not_have_is_refused_with_those_it_has() -> None:
+    with pytest.raises(InvalidDocument, match="no placeholder #user; it has: #jobname"):
+        fill('["#jobname"]', {"user": "anna"})
+
+
+def test_outside_of_strings_only_json_may_stand() -> None:
+    with pytest.raises(InvalidDocument, match="must be JSON"):
+        fill('{"a": #n}', {"n": "four"})

@@ -2,8 +2,8 @@
 
 All tasks with the same client groups, application, resources and need of a container wait in one Demand. A
 client is compared with a demand once, not with every workunit; what fits is cached on the client until the
-client changes or demands are cleared away. Within a demand tasks are ordered in two steps, so that verbs on a
-job move one entry: lanes by priority (and user, under the fair policy), in a lane jobs by submission, in a job
+client changes or demands are cleared away. Within a demand tasks are ordered in steps, so that verbs on a job
+move one entry: lanes by priority (and user, under the fair policy), in a lane jobs by submission, in a job
 tasks by position. A task is listed exactly while it has a workunit that may be handed out now.
 """
 
@@ -259,7 +259,7 @@ def wrong_app(demand: Demand, client: Client) -> str | None:
 
 
 def no_container(demand: Demand, client: Client) -> str | None:
-    """The command needs a container engine and the client has none. A stock AWE worker does not say: it may."""
+    """The command needs a container engine and the client has none; a stock AWE worker does not say."""
     return "no_container" if demand.needs_container and client.native and not client.containers else None
 
 

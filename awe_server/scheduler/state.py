@@ -33,6 +33,8 @@ Document = dict[str, Any]
 DONE_TASKS = frozenset({TaskState.COMPLETED, TaskState.SKIPPED})
 #: Jobs in these states hand out work.
 ACTIVE_JOBS = frozenset({JobState.INIT, JobState.QUEUED, JobState.IN_PROGRESS})
+#: Jobs in these states leave memory; a suspended job stays.
+ENDED_JOBS = frozenset({JobState.COMPLETED, JobState.FAILED_PERMANENT, JobState.DELETED})
 #: Tasks in these states have been cut and may hand out workunits.
 RUNNING_TASKS = frozenset({TaskState.QUEUED, TaskState.IN_PROGRESS})
 
@@ -152,6 +154,7 @@ class Task:
         "notes",
         "outputs",
         "partinfo",
+        "partinfo_wanted",
         "predata",
         "preparing",
         "private_env",
@@ -183,7 +186,8 @@ class Task:
         self.inputs: list[Document] = []
         self.outputs: list[Document] = []
         self.predata: list[Document] = []
-        self.partinfo: Document | None = None
+        self.partinfo_wanted: Document | None = None  #: as submitted
+        self.partinfo: Document | None = None  #: as cut: with totalindex and maxpartsize_mb
         self.maxworksize = 0
         self.totalwork = 1
         self.totalwork_wanted = 1  #: as submitted; totalwork is what it was cut into
@@ -210,7 +214,7 @@ class Task:
         self.done = 0  #: completed ranks
         self.waiting_for = 0  #: dependencies that are not done
         self.dependants: list[Task] = []
-        self.input_bytes = 0
+        self.input_bytes = 0  #: what one workunit has to fetch
         self.units: dict[int, Workunit] = {}  #: live workunits by rank
         self.retry: list[Workunit] = []  #: queued and due, by rank; handed out before fresh ranks
         self.demand: Demand | None = None
@@ -223,6 +227,19 @@ class Task:
     def remainwork(self) -> int:
         """Workunits that are not completed."""
         return self.totalwork - self.done
+
+    @property
+    def is_split(self) -> bool:
+        """Whether each workunit gets a part of an input."""
+        return self.is_cut and self.totalwork > 1 and bool((self.partinfo or {}).get("totalindex"))
+
+    def set_input_bytes(self) -> None:
+        """Add up what one workunit fetches: all inputs, of a cut one its share."""
+        cut_name = (self.partinfo or {}).get("input") if self.is_split else None
+        self.input_bytes = sum(
+            -(-io["size"] // self.totalwork) if io["filename"] == cut_name else io["size"]
+            for io in self.inputs
+        )
 
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.state}>"
@@ -281,7 +298,8 @@ class Workunit:
         self.token = ""
         self.generation = task.generation
         self.not_before = 0.0  #: wall time of the next attempt, for people
-        self.blamed: tuple[ClientId, ...] = ()  #: clients on whose account a failure of it stands
+        #: on whose account its failures stand, by side (work, node); "" once it proved to be its own fault
+        self.blamed: dict[str, ClientId | Literal[""]] = {}
         # not in the document
         self.due_s = 0.0  #: monotonic; > 0 while a retry delay runs
         self.checkout_s = 0.0
@@ -489,6 +507,7 @@ class State:
         self.demand_epoch = 0  #: grows when demand_list was rebuilt
         self.running: dict[str, int] = {}  #: leased workunits by user
         self.delayed: list[tuple[float, int, Workunit]] = []  #: heap; stale entries are skipped
+        self.starting: list[tuple[float, int, Job]] = []  #: heap of jobs that may not start yet
         self.delayed_seq = 0
         self.idempotency: dict[str, Job] = {}
 
@@ -531,6 +550,24 @@ class State:
     def tell(self, client: Client) -> None:
         """Wake the client's waiting exchange: there is something it must hear."""
         self.changes.told[client.id] = None
+
+    def forget_later(self, job: Job) -> None:
+        """The job has ended: have it evicted from memory once that is durable."""
+        self.emit(ForgetJob(job.id))
+
+    def forget_job(self, job_id: JobId) -> bool:
+        """Evict an ended job from memory; False if it is not there or was started again meanwhile."""
+        job = self.jobs.get(job_id)
+        if job is None or job.state not in ENDED_JOBS:
+            return False
+        for task in job.tasks:
+            del self.tasks[task.id]
+            for unit in task.units.values():
+                del self.workunits[unit.id]
+        del self.jobs[job_id]
+        if self.idempotency.get(job.idempotency) is job:
+            del self.idempotency[job.idempotency]
+        return True
 
     def forget_workunits(self, task: Task) -> None:
         """Take a task's live workunits out of memory and every stored one out of the store (reset, removal).

@@ -61,7 +61,6 @@ TASK_MOVES: Moves[T] = {
         T.QUEUED: "dependencies done, inputs looked at, cut",
         T.SUSPEND: "inputs refused, or job suspended",
         T.SKIPPED: "left out on purpose",
-        T.FAILED_PERMANENT: "exit code 42 elsewhere in the job",
     },
     T.QUEUED: {
         T.IN_PROGRESS: "first checkout",

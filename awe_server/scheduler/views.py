@@ -57,6 +57,7 @@ def task_document(task: Task) -> Document:
         "outputs": task.outputs,
         "predata": task.predata,
         "partinfo": task.partinfo,
+        "_partinfo_wanted": task.partinfo_wanted,
         "maxworksize": task.maxworksize,
         "totalwork": task.totalwork,
         "_totalwork_wanted": task.totalwork_wanted,
@@ -108,7 +109,7 @@ def unit_document(unit: Workunit) -> Document:
         "_input_failures": unit.input_failures,
         "_node_failures": unit.node_failures,
         "_given_back": unit.given_back,
-        "_blamed": list(unit.blamed),
+        "_blamed": unit.blamed,
     }
 
 
@@ -140,7 +141,7 @@ def pristine_document(task: Task, rank: int) -> Document:
         "_input_failures": 0,
         "_node_failures": 0,
         "_given_back": 0,
-        "_blamed": [],
+        "_blamed": {},
     }
 
 

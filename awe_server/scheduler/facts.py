@@ -1,0 +1,35 @@
+"""What the runtime found out about a task's data, as arguments of transitions."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, frozen=True)
+class InputFact:
+    """An input or predata file that exists."""
+
+    filename: str
+    node: str
+    size_bytes: int
+    md5: str = ""
+    url: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class OutputFact:
+    """The node of an output: empty when the task is prepared, whole when it is finished."""
+
+    filename: str
+    node: str
+    size_bytes: int = 0
+    md5: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class TaskFacts:
+    """All that a task needs to be cut."""
+
+    inputs: list[InputFact] = field(default_factory=list)
+    outputs: list[OutputFact] = field(default_factory=list)
+    index: str | None = None  #: the index to cut by; None = do not cut
+    units: int | None = None  #: how many units it has
+    note: str = ""  #: why it is not cut although that was asked for

@@ -1,0 +1,285 @@
+"""What an attempt that did not end well means for its workunit, its client and its job.
+
+| kind | the workunit | the client |
+|---|---|---|
+| command signal timeout oom output | `failed` + 1 | blamed, skips the workunit |
+| input | `failed` + 1 (so a missing file ends the retries) | never blamed |
+| node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
+| lost | `lost` + 1, own limit `max_lost` | it is offline |
+| released, or withdrawn with nobody to blame | `given_back` + 1, limit MAX_GIVEN_BACK | nothing |
+| command with exit code 42 | failed-permanent, and the job with it | not blamed |
+
+At a limit workunit, task and job are suspended. A failure that a second client repeats was the workunit's own:
+the first client's blame is taken back and nobody else is blamed for that workunit, so one bad input cannot
+suspend a farm. `noretry` makes the limits of failed and lost 1.
+Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame taken back.
+"""
+
+from dataclasses import dataclass
+
+from awe_server.scheduler.demands import delay_retry, list_retry, unlist_job
+from awe_server.scheduler.state import (
+    RUNNING_TASKS,
+    Client,
+    Context,
+    Document,
+    Job,
+    State,
+    Workunit,
+)
+from awe_server.scheduler.transitions import JOB_MOVES, check_move
+from shared_models.ids import ClientId
+from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
+from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
+
+PERMANENT_EXIT_CODE = 42  #: a command's way to say that trying again makes no sense
+MAX_NODE_FAILURES = 10  #: clients that could not start a workunit before it is suspended
+MAX_GIVEN_BACK = 100  #: attempts that ended with nobody to blame before a workunit is suspended
+CLIENT_LIMIT_REASON = "MAX_CLIENT_FAILURE on client reached"  #: AWE's words
+
+_OWN = frozenset(
+    {FailureKind.COMMAND, FailureKind.SIGNAL, FailureKind.TIMEOUT, FailureKind.OOM, FailureKind.OUTPUT}
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """How an attempt ended."""
+
+    kind: FailureKind
+    exit_code: int | None = None
+    signal: int | None = None
+    message: str = ""
+    stderr_tail: str = ""
+
+    def document(self) -> Document:
+        """The `exit` of a workunit's document."""
+        return {
+            "kind": self.kind.value,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "message": self.message[:MAX_NOTES_CHARS],
+        }
+
+
+def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> None:
+    """Settle a leased workunit whose attempt failed, was lost or was given back."""
+    client = state.clients.get(unit.client)
+    task = unit.task
+    state.end_lease(unit)
+    unit.exit = failure.document()
+    unit.notes = failure.message[:MAX_NOTES_CHARS]
+    unit.done_time = ctx.wall_s
+    state.touch_workunit(unit)
+    state.touch_task(task)
+    if failure.kind is FailureKind.COMMAND and failure.exit_code == PERMANENT_EXIT_CODE:
+        _fail_for_good(state, ctx, unit, failure)
+        return
+    _count(unit, failure.kind)
+    reason = _limit_reached(state, unit, failure.kind)
+    if reason:
+        _give_up(state, ctx, unit, failure, reason)
+    else:
+        _try_again(state, ctx, unit, failure.kind)
+    if client is not None:
+        _blame(state, ctx, unit, client, failure.kind)
+
+
+def withdraw(state: State, ctx: Context, unit: Workunit, message: str) -> None:
+    """Take a leased workunit back with nobody to blame and queue it again; its holder is told to discard."""
+    state.end_lease(unit, withdrawn=True)
+    end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message))
+
+
+def withdraw_all(state: State, ctx: Context, client: Client, message: str) -> None:
+    """Take back all that a client holds. One by one: the first may halt the job of the next."""
+    while client.holds:
+        withdraw(state, ctx, next(iter(client.holds.values())), message)
+
+
+def put_aside(state: State, ctx: Context, client: Client, reason: str) -> None:
+    """Suspend a client; the work it holds goes back to the queue."""
+    client.suspended = True
+    client.suspend_reason = reason[:MAX_NOTES_CHARS]
+    withdraw_all(state, ctx, client, "client suspended")
+    state.touch_client(client)
+    state.tell(client)
+    state.record("CS", clientid=client.id, name=client.name, reason=client.suspend_reason)
+
+
+def halt_job(
+    state: State, ctx: Context, job: Job, reason: str, *, lastfailed: str = "", error: Document | None = None
+) -> None:
+    """Suspend a job: nothing of it is handed out, its running work is told to discard, the reason is kept.
+
+    Costs its tasks and live workunits; ranks that were never handed out are not touched.
+    Raises IllegalMove if the job has ended.
+    """
+    check_move(JOB_MOVES, "job", job.id, job.state, JobState.SUSPEND)
+    _stop(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+    job.state = JobState.SUSPEND
+    job.notes = reason[:MAX_NOTES_CHARS]
+    if lastfailed:
+        job.lastfailed = lastfailed
+    job.error = {**(error or {"servernotes": job.notes}), "status": JobState.SUSPEND.value}
+    job.updatetime = ctx.wall_s
+    state.touch_job(job)
+    state.record("JP", jobid=job.id, reason=job.notes)
+
+
+def skip_workunit(client: Client, unit: Workunit) -> None:
+    """Put the workunit on the client's skip list; the oldest entry makes room."""
+    client.skip.pop(unit.id, None)
+    client.skip[unit.id] = None
+    if len(client.skip) > MAX_SKIP_LIST:
+        del client.skip[next(iter(client.skip))]
+
+
+def max_failures(state: State, unit: Workunit) -> int:
+    """How often the workunit may fail."""
+    if unit.task.job.info.get("noretry"):
+        return 1
+    return unit.task.max_failures or state.rules.max_work_failure
+
+
+def _count(unit: Workunit, kind: FailureKind) -> None:
+    if kind in _OWN:
+        unit.failed += 1
+    elif kind is FailureKind.INPUT:
+        unit.failed += 1
+        unit.input_failures += 1
+    elif kind is FailureKind.NODE:
+        unit.node_failures += 1
+    elif kind is FailureKind.LOST:
+        unit.lost += 1
+    else:
+        unit.given_back += 1
+
+
+def _blame(state: State, ctx: Context, unit: Workunit, client: Client, kind: FailureKind) -> None:
+    """Put the failure on the client's account, or take it off another's that it proves innocent."""
+    if kind not in _OWN and kind is not FailureKind.NODE:
+        return
+    client.total_failed += 1
+    skip_workunit(client, unit)
+    state.touch_client(client)
+    side = "node" if kind is FailureKind.NODE else "work"
+    first = unit.blamed.get(side)
+    if first is None or first == client.id:
+        unit.blamed = {**unit.blamed, side: client.id}
+        client.blamed[unit.id] = None
+        if len(client.blamed) >= state.rules.max_client_failure and not client.suspended:
+            put_aside(state, ctx, client, CLIENT_LIMIT_REASON)
+        return
+    unit.blamed = {**unit.blamed, side: ""}
+    innocent = state.clients.get(ClientId(first))
+    if innocent is not None:
+        _take_back(state, innocent, unit)
+
+
+def _take_back(state: State, client: Client, unit: Workunit) -> None:
+    if unit.id not in client.blamed:
+        return
+    del client.blamed[unit.id]
+    if client.suspended and client.suspend_reason == CLIENT_LIMIT_REASON:
+        client.suspended = False
+        client.suspend_reason = ""
+        state.tell(client)
+        state.record("CR", clientid=client.id, name=client.name, reason="its blame was taken back")
+    state.touch_client(client)
+
+
+def _limit_reached(state: State, unit: Workunit, kind: FailureKind) -> str:
+    """Why there is no further attempt; "" if there is one."""
+    noretry = bool(unit.task.job.info.get("noretry"))
+    if unit.failed >= max_failures(state, unit) and (kind in _OWN or kind is FailureKind.INPUT):
+        return f"workunit failed {unit.failed} time(s)"
+    if kind is FailureKind.LOST and unit.lost >= (1 if noretry else state.rules.max_lost):
+        return f"workunit was lost with its client {unit.lost} time(s)"
+    if unit.node_failures >= MAX_NODE_FAILURES:
+        return f"{unit.node_failures} clients could not start the workunit"
+    if unit.given_back >= MAX_GIVEN_BACK:
+        return f"workunit was given back {unit.given_back} times"
+    return ""
+
+
+def _try_again(state: State, ctx: Context, unit: Workunit, kind: FailureKind) -> None:
+    """Queue the workunit, after a delay if something failed; a suspended job keeps it suspended."""
+    unit.state = WorkunitState.QUEUED
+    delay_s = 0.0
+    if kind is not FailureKind.LOST and kind is not FailureKind.RELEASED:
+        delay_s = _retry_delay_s(state, unit)
+    unit.not_before = ctx.wall_s + delay_s if delay_s else 0.0
+    if delay_s:
+        delay_retry(state, unit, ctx.now_s + delay_s)
+    else:
+        list_retry(state, unit)
+    state.record("WR", jobid=unit.task.job.id, workid=unit.id, kind=kind.value, delay_s=delay_s)
+
+
+def _retry_delay_s(state: State, unit: Workunit) -> float:
+    rules = state.rules
+    base_s = unit.task.retry_delay_s
+    if base_s is None:
+        base_s = rules.retry_base_s
+    doublings = min(unit.failed + unit.node_failures - 1, 32)
+    return float(min(base_s * 2**doublings, max(rules.retry_cap_s, base_s)))
+
+
+def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reason: str) -> None:
+    task = unit.task
+    unit.state = WorkunitState.SUSPEND
+    unit.not_before = 0.0
+    task.notes = f"workunit {unit.id}: {reason}"[:MAX_NOTES_CHARS]
+    state.record("WP", jobid=task.job.id, workid=unit.id, reason=reason)
+    text = reason.replace("workunit", f"workunit {unit.id}", 1) + "."
+    if failure.message:
+        text = f"{text} msg from client:{failure.message}"
+    halt_job(state, ctx, task.job, text, lastfailed=unit.id, error=_error(unit, failure, reason))
+
+
+def _fail_for_good(state: State, ctx: Context, unit: Workunit, failure: Failure) -> None:
+    """Exit code 42: workunit, task and job are failed-permanent, other work of the job is discarded."""
+    task, job = unit.task, unit.task.job
+    reason = f"exit code {PERMANENT_EXIT_CODE} encountered"
+    check_move(JOB_MOVES, "job", job.id, job.state, JobState.FAILED_PERMANENT)
+    unit.failed += 1
+    unit.state = WorkunitState.FAILED_PERMANENT
+    task.notes = f"workunit {unit.id}: {reason}"
+    _stop(state, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
+    job.state = JobState.FAILED_PERMANENT
+    job.notes = f"workunit {unit.id}: {reason}"
+    job.lastfailed = unit.id
+    job.error = {**_error(unit, failure, reason), "status": JobState.FAILED_PERMANENT.value}
+    job.updatetime = ctx.wall_s
+    state.touch_job(job)
+    state.record("W!", jobid=job.id, workid=unit.id)
+    state.record("JF", jobid=job.id, reason=job.notes)
+    state.forget_later(job)
+
+
+def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
+    return {
+        "clientfailed": unit.client,
+        "workfailed": unit.id,
+        "taskfailed": unit.task.id,
+        "servernotes": reason,
+        "worknotes": failure.message[:MAX_NOTES_CHARS],
+        "apperror": failure.stderr_tail[-MAX_APPERROR_CHARS:],
+    }
+
+
+def _stop(state: State, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:
+    """Take a job's work off the queues and out of clients' hands; move running tasks and live workunits."""
+    unlist_job(job)
+    for task in job.tasks:
+        task.preparing = task.finishing = False
+        if task.state in RUNNING_TASKS:
+            task.state = task_state
+            state.touch_task(task)
+        task.retry = []
+        for unit in task.units.values():
+            state.end_lease(unit, withdrawn=True)
+            unit.state = unit_state
+            unit.due_s = 0.0
+            state.touch_workunit(unit)

@@ -1,0 +1,48 @@
+"""A task's outputs were made whole, or could not be."""
+
+from collections.abc import Sequence
+
+from awe_server.scheduler.facts import OutputFact
+from awe_server.scheduler.failure import halt_job
+from awe_server.scheduler.progress import close_task, with_outputs
+from awe_server.scheduler.state import Context, State, Task
+from awe_server.scheduler.transitions import TASK_MOVES, check_move
+from shared_models.ids import TaskId
+from shared_models.limits import MAX_NOTES_CHARS
+from shared_models.states import TaskState
+
+__all__ = ["OutputFact", "task_finished", "task_unfinishable"]
+
+
+def task_finished(
+    state: State, ctx: Context, task_id: TaskId, generation: int, outputs: Sequence[OutputFact]
+) -> None:
+    """All outputs are whole: the task is completed. Void for an older generation or a suspended task."""
+    task = _finishing(state, task_id, generation)
+    if task is None:
+        return
+    task.outputs = with_outputs(task.outputs, outputs)
+    close_task(state, ctx, task)
+
+
+def task_unfinishable(state: State, ctx: Context, task_id: TaskId, generation: int, reason: str) -> None:
+    """The outputs cannot be made whole: suspend task and job with the reason; resume tries again."""
+    task = _finishing(state, task_id, generation)
+    if task is None:
+        return
+    check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
+    task.finishing = False
+    task.state = TaskState.SUSPEND
+    task.notes = reason[:MAX_NOTES_CHARS]
+    state.touch_task(task)
+    text = f"failed finishing task {task.id}, err={reason}"
+    halt_job(
+        state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
+    )
+
+
+def _finishing(state: State, task_id: TaskId, generation: int) -> Task | None:
+    task = state.tasks.get(task_id)
+    if task is None or task.generation != generation or not task.finishing:
+        return None
+    return task

@@ -1,0 +1,49 @@
+"""Who holds an attempt: the one question before a report, an upload, or a secret."""
+
+from awe_server.scheduler.state import State, Workunit
+from shared_models.errors import LeaseLost, WorkunitNotFound
+from shared_models.ids import WorkunitId, split_workunit_id
+from shared_models.states import WorkunitState
+
+
+def check_holder(
+    state: State,
+    workunit_id: WorkunitId,
+    *,
+    client_id: str | None = None,
+    attempt: int | None = None,
+    token: str | None = None,
+) -> Workunit:
+    """The leased workunit, if everything that is given names its present lease.
+
+    Native clients name attempt and token; a stock AWE worker has neither and is known by its client id.
+    Raises LeaseLost, or WorkunitNotFound when there is no such workunit.
+    """
+    unit = state.workunits.get(workunit_id)
+    if unit is not None and holds(unit, client_id, attempt, token):
+        return unit
+    raise refusal(state, workunit_id)
+
+
+def holds(unit: Workunit, client_id: str | None, attempt: int | None, token: str | None) -> bool:
+    """Whether the workunit is leased and nothing given contradicts it; an empty claim holds nothing."""
+    return (
+        unit.state is WorkunitState.CHECKOUT
+        and (client_id is None or unit.client == client_id)
+        and (attempt is None or unit.attempt == attempt)
+        and (token is None or unit.token == token)
+        and not (client_id is None and token is None)
+    )
+
+
+def refusal(state: State, workunit_id: WorkunitId) -> LeaseLost | WorkunitNotFound:
+    """Why nobody may act on it: it exists but is not held so, or it does not exist."""
+    if workunit_id in state.workunits:
+        return LeaseLost(workunit_id=workunit_id)
+    task_id, rank = split_workunit_id(workunit_id)
+    task = state.tasks.get(task_id)
+    if task is not None and (
+        not task.is_cut or task.end_rank - max(task.totalwork, 1) <= rank < task.end_rank
+    ):
+        return LeaseLost(workunit_id=workunit_id)
+    return WorkunitNotFound(workunit_id=workunit_id)

@@ -1,0 +1,98 @@
+"""A task's inputs were looked at: cut it, or say why it cannot run."""
+
+from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
+from awe_server.scheduler.failure import halt_job
+from awe_server.scheduler.progress import cut, note, with_outputs
+from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, plan
+from awe_server.scheduler.state import Context, Document, State, Task
+from awe_server.scheduler.transitions import TASK_MOVES, check_move
+from shared_models.ids import TaskId
+from shared_models.limits import MAX_NOTES_CHARS
+from shared_models.states import TaskState
+
+__all__ = ["InputFact", "OutputFact", "TaskFacts", "task_prepared", "task_refused"]
+
+
+def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, facts: TaskFacts) -> None:
+    """Cut the task into workunits.
+
+    Facts of an older generation, or of a task that nobody looks at any more, are void.
+    """
+    task = _looked_at(state, task_id, generation)
+    if task is None:
+        return
+    task.inputs = _with_inputs(task.inputs, facts)
+    task.predata = _with_inputs(task.predata, facts)
+    task.outputs = with_outputs(task.outputs, facts.outputs)
+    ranks, part, why_not = _partition(task, facts)
+    task.partinfo = part or task.partinfo_wanted
+    if why_not:
+        task.notes = note(task.notes, why_not)
+    cut(state, ctx, task, ranks)
+    task.set_input_bytes()
+
+
+def task_refused(state: State, ctx: Context, task_id: TaskId, generation: int, reason: str) -> None:
+    """The task cannot run as it is (say, an input is missing): suspend it and its job, once, with the reason."""
+    task = _looked_at(state, task_id, generation)
+    if task is None:
+        return
+    check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
+    task.preparing = False
+    task.state = TaskState.SUSPEND
+    task.notes = reason[:MAX_NOTES_CHARS]
+    state.touch_task(task)
+    text = f"failed enqueuing task {task.id}, err={reason}"
+    halt_job(
+        state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
+    )
+
+
+def _looked_at(state: State, task_id: TaskId, generation: int) -> Task | None:
+    task = state.tasks.get(task_id)
+    if task is None or task.generation != generation or not task.preparing:
+        return None
+    return task
+
+
+def _with_inputs(files: list[Document], facts: TaskFacts) -> list[Document]:
+    known = {fact.filename: fact for fact in facts.inputs}
+    return [_with_input(io, known.get(io["filename"])) for io in files]
+
+
+def _with_input(io: Document, fact: InputFact | None) -> Document:
+    if fact is None:
+        return io
+    changed = {**io, "size": fact.size_bytes}
+    if fact.node:
+        changed["node"] = fact.node
+    if fact.url:
+        changed["url"] = fact.url
+    if fact.md5:
+        changed["md5"] = fact.md5
+    return changed
+
+
+def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]:
+    """Number of workunits, how they are cut, and why not although that was asked for."""
+    wanted = task.totalwork_wanted
+    if is_array(task):
+        return wanted, None, facts.note
+    if wanted <= 1 and not task.maxworksize:
+        return 1, None, facts.note
+    source = part_input(task)
+    if source is None:
+        return 1, None, facts.note or MANY_INPUTS_NOTE
+    if not facts.index or not facts.units:
+        return 1, None, facts.note or "not split: the input has no units to cut between"
+    ranks = plan(wanted, task.maxworksize, facts.index, facts.units, source["size"])
+    if ranks == 1:
+        return 1, None, facts.note
+    part = {
+        **(task.partinfo_wanted or {"options": ""}),
+        "input": source["filename"],
+        "index": facts.index,
+        "totalindex": facts.units,
+        "maxpartsize_mb": task.maxworksize,
+    }
+    return ranks, part, facts.note

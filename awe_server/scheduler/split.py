@@ -1,0 +1,73 @@
+"""How many workunits a task is cut into, and which units of the index each one gets. Pure arithmetic."""
+
+from awe_server.scheduler.state import Document, Task
+from shared_models.limits import MIB
+
+#: Units of these kinds are about 1 MiB, so `maxworksize` counts them; of others the bytes are counted.
+_MIB_UNITS = frozenset({"chunkrecord", "size"})
+
+#: Named by nobody: whole records of about 1 MiB; if those are too few, single records.
+DEFAULT_KINDS = ("chunkrecord", "record")
+
+MANY_INPUTS_NOTE = "not split: several inputs and no partinfo.input that says which one to cut"
+
+
+def is_array(task: Task) -> bool:
+    """Whether the task is `totalwork` copies of one command, with nothing cut."""
+    wanted = task.partinfo_wanted or {}
+    return not task.inputs or wanted.get("index") == "none"
+
+
+def part_input(task: Task) -> Document | None:
+    """The input that may be cut: the one partinfo names, or the only one."""
+    named = (task.partinfo_wanted or {}).get("input")
+    if named:
+        return next((io for io in task.inputs if io["filename"] == named), None)
+    return task.inputs[0] if len(task.inputs) == 1 else None
+
+
+def index_candidates(task: Task) -> tuple[str, ...]:
+    """Index kinds to try in this order, until one is `enough`; () = nothing is cut.
+
+    Source: AWE lib/core/task.go InitPartIndex; differs: AWE knows only chunkrecord.
+    """
+    if (task.totalwork_wanted <= 1 and not task.maxworksize) or is_array(task):
+        return ()
+    if part_input(task) is None:
+        return ()
+    named = (task.partinfo_wanted or {}).get("index")
+    return (named,) if named else DEFAULT_KINDS
+
+
+def enough(task: Task, kind: str, units: int) -> bool:
+    """Whether an index has a unit for each workunit that was asked for."""
+    return units >= task.totalwork_wanted
+
+
+def plan(totalwork: int, maxworksize_mb: int, kind: str, units: int, size_bytes: int = 0) -> int:
+    """How many workunits an input of `units` units is cut into; at least 1.
+
+    Source: AWE lib/core/task.go InitPartIndex; differs: with an index whose units are not 1 MiB, maxworksize
+    bounds the bytes of a part (AWE counts each record as 1 MB).
+    """
+    wanted = max(totalwork, 1)
+    if maxworksize_mb > 0:
+        if kind in _MIB_UNITS:
+            by_size = -(-units // maxworksize_mb)
+        else:
+            by_size = -(-size_bytes // (maxworksize_mb * MIB))
+        wanted = max(wanted, by_size)
+    return max(1, min(wanted, units))
+
+
+def part_range(rank: int, n: int, units: int) -> str:
+    """The units of one rank out of 1..n, as AWE and Shock write them: `3-4`, or `5` for a single one."""
+    start, end = part_bounds(rank, n, units)
+    return f"{start}-{end}" if end > start else str(start)
+
+
+def part_bounds(rank: int, n: int, units: int) -> tuple[int, int]:
+    """First and last unit of one rank, counted from 1: the first `units % n` ranks get one more."""
+    size, more = divmod(units, n)
+    start = (rank - 1) * size + min(rank - 1, more) + 1
+    return start, start + size - (0 if rank <= more else 1)

@@ -1,0 +1,200 @@
+"""Real server and client processes on loopback, for crash and end-to-end tests."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from tests.support.eventually import eventually_sync
+
+BIN = Path(sys.executable).parent
+LISTENING = "awe-server listening on "
+
+
+class Process:
+    """One child process; its stdout and stderr go to files, shown when a wait for it fails."""
+
+    def __init__(self, argv: Sequence[str], log: Path, env: dict[str, str]) -> None:
+        self.stdout, self.stderr = log.with_suffix(".out"), log.with_suffix(".err")
+        with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
+            self._child = subprocess.Popen(argv, stdout=out, stderr=err, env={**os.environ, **env})
+        self.pid = self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._child.poll()
+
+    def kill(self) -> None:
+        """As a power cut would: SIGKILL, then wait."""
+        self._child.kill()
+        self._child.wait(10)
+
+    def stop(self, within_s: float = 15.0) -> int:
+        """SIGTERM, then wait; the exit code."""
+        self._child.send_signal(signal.SIGTERM)
+        return self.wait(within_s)
+
+    def wait(self, within_s: float = 15.0) -> int:
+        return self._child.wait(within_s)
+
+    def pause(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._child.send_signal(signal.SIGCONT)
+
+    def output(self) -> str:
+        return self.stdout.read_text() + self.stderr.read_text()
+
+    def end(self) -> None:
+        """Whatever its state: not running afterwards."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGCONT)
+            self.kill()
+
+
+class ServerProcess:
+    """A server that can be killed and started again on the same data and port."""
+
+    def __init__(self, home: Path, store: str = "", flags: Sequence[str] = ()) -> None:
+        self.home, self.data, self.port = home, home / "server", 0
+        self._store, self._flags = store, list(flags)
+        self._fault = home / "fault"
+        self._starts = 0
+        self.process: Process | None = None
+        self.url = ""
+
+    def command(self, data: Path | None = None, port: int | None = None) -> list[str]:
+        wanted = str(self.port if port is None else port)
+        argv = [str(BIN / "awe-server"), "serve", "--port", wanted, "--data", str(data or self.data)]
+        return [*argv, *(["--store", self._store] if self._store else []), *self._flags]
+
+    def launch(self, **env: str) -> Process:
+        """Start the process without waiting for it."""
+        self._starts += 1
+        self._fault.unlink(missing_ok=True)
+        env = {"AWE_FAULT_POINT": f"@{self._fault}", **env}
+        self.process = Process(self.command(), self.home / f"server-{self._starts}", env)
+        return self.process
+
+    def start(self, **env: str) -> Self:
+        """Start and wait until it is ready."""
+        process = self.launch(**env)
+        eventually_sync(
+            lambda: LISTENING in process.stdout.read_text() or process.returncode is not None,
+            within_s=30,
+            show=process.output,
+        )
+        if process.returncode is not None:
+            raise AssertionError(f"the server ended with {process.returncode}: {process.output()}")
+        self.url = process.stdout.read_text().partition(LISTENING)[2].split()[0]
+        self.port = int(self.url.rpartition(":")[2])
+        return self
+
+    @property
+    def running(self) -> Process:
+        assert self.process is not None, "not started"
+        return self.process
+
+    def kill(self) -> None:
+        self.running.kill()
+
+    def kill_at(self, point: str) -> None:
+        """Let it die at before-commit, after-commit or before-reply, from now on."""
+        temporary = self._fault.with_suffix(".new")
+        temporary.write_text(point)
+        temporary.rename(self._fault)
+
+    def stop(self) -> int:
+        return self.running.stop()
+
+    def restart(self) -> None:
+        """kill -9 and start again."""
+        self.kill()
+        self.start()
+
+
+class AweEnv:
+    """One server, any number of clients, all gone at the end."""
+
+    def __init__(self, home: Path, *, store: str = "", flags: Sequence[str] = ()) -> None:
+        self.home = home
+        self.server = ServerProcess(home, store, flags)
+        self.clients: list[Process] = []
+        self._http: httpx.Client | None = None
+
+    @classmethod
+    def temporary(cls, **options: Any) -> Self:
+        return cls(Path(tempfile.mkdtemp(prefix="awe-test-")), **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+        for process in [*self.clients, *([self.server.process] if self.server.process else [])]:
+            process.end()
+
+    @property
+    def http(self) -> httpx.Client:
+        """Talks to the server; survives its restarts."""
+        if self._http is None:
+            self._http = httpx.Client(base_url=self.server.url, timeout=30, trust_env=False)
+        return self._http
+
+    def start_client(self, *flags: str, slots: int = 2, group: str = "default", apps: str = "*") -> Process:
+        """Start an awe-client."""
+        number = len(self.clients) + 1
+        work = self.home / f"client-{number}"
+        argv = [
+            str(BIN / "awe-client"), "run", "--server", self.server.url, "--group", group, "--apps", apps,
+            "--slots", str(slots), "--work", str(work), *flags,
+        ]  # fmt: skip
+        client = Process(argv, self.home / f"client-{number}-log", {})
+        self.clients.append(client)
+        return client
+
+    def awe(self, *arguments: str, within_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run the awe command against the server."""
+        return subprocess.run(
+            [str(BIN / "awe"), *arguments],
+            env={**os.environ, "AWE_SERVER": self.server.url},
+            capture_output=True, text=True, timeout=within_s, check=False,
+        )  # fmt: skip
+
+    def data(self, method: str, path: str, **options: Any) -> Any:
+        """`data` of a reply; fails with the server's words if it is not a success."""
+        reply = self.http.request(method, path, **options)
+        assert reply.is_success, f"{method} {path}: {reply.status_code} {reply.text}"
+        return reply.json()["data"]
+
+    def submit(self, document: dict[str, Any]) -> str:
+        return str(self.data("POST", "/job", json=document)["id"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        job: dict[str, Any] = self.data("GET", f"/job/{job_id}")
+        return job
+
+    def wait_for(self, job_id: str, state: str = "completed", within_s: float = 60.0) -> dict[str, Any]:
+        """Wait until the job is in that state."""
+        seen: dict[str, Any] = {}
+
+        def reached() -> bool:
+            seen.update(self.job(job_id))
+            return bool(seen["state"] == state)
+
+        eventually_sync(reached, within_s=within_s, every_s=0.05, show=lambda: seen)
+        return seen

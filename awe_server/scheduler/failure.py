@@ -116,7 +116,7 @@ def halt_job(
     Raises IllegalMove if the job has ended.
     """
     check_move(JOB_MOVES, "job", job.id, job.state, JobState.SUSPEND)
-    _stop(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+    stop_work(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
     job.state = JobState.SUSPEND
     job.notes = reason[:MAX_NOTES_CHARS]
     if lastfailed:
@@ -246,7 +246,7 @@ def _fail_for_good(state: State, ctx: Context, unit: Workunit, failure: Failure)
     unit.failed += 1
     unit.state = WorkunitState.FAILED_PERMANENT
     task.notes = f"workunit {unit.id}: {reason}"
-    _stop(state, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
+    stop_work(state, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
     job.state = JobState.FAILED_PERMANENT
     job.notes = f"workunit {unit.id}: {reason}"
     job.lastfailed = unit.id
@@ -269,7 +269,7 @@ def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
     }
 
 
-def _stop(state: State, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:
+def stop_work(state: State, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:
     """Take a job's work off the queues and out of clients' hands; move running tasks and live workunits."""
     unlist_job(job)
     for task in job.tasks:

@@ -1,0 +1,165 @@
+"""What fails is tried elsewhere, suspended at the threshold with its reason, and goes on when a person says so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.env import AweEnv
+from tests.support.eventually import eventually_sync
+
+
+@pytest.fixture
+def site(store: str) -> Iterator[AweEnv]:
+    """A server that retries at once; clients are the tests' business."""
+    with AweEnv.temporary(store=store) as env:
+        env.server.start(AWE_RETRY_BASE_S="0")
+        yield env
+
+
+def scripted(*lines: str, **keys: Any) -> dict[str, Any]:
+    """A task of a few script lines."""
+    return {"taskid": "0", "cmd": {"cmd_script": list(lines)}, **keys}
+
+
+def test_what_fails_on_one_client_succeeds_on_another(site: AweEnv) -> None:
+    site.start_client("--name", "bad", slots=1)
+    eventually_sync(lambda: len(site.data("GET", "/client")) == 1)
+    task = scripted('case "$PWD" in */client-1/*) echo broken node >&2; exit 3;; esac', "echo fine > out")
+    job_id = site.submit({"tasks": [{**task, "outputs": [{"filename": "out"}]}]})
+    wuid = f"{job_id}_0_0"
+
+    def skipped() -> bool:
+        return bool(site.data("GET", "/client")[0]["skip_work"])
+
+    # Only the bad client is there: it fails, and by the single-client rule may even try again.
+    eventually_sync(skipped, show=lambda: site.data("GET", "/client"))
+    site.start_client("--name", "good", slots=1)
+    job = site.wait_for(job_id)
+    clients = {client["name"]: client for client in site.data("GET", "/client")}
+    assert clients["bad"]["skip_work"] == [wuid]
+    assert clients["good"]["skip_work"] == []
+    assert clients["good"]["total_completed"] == 1
+    work = site.data("GET", f"/work/{wuid}")
+    assert work["failed"] in (1, 2)
+    assert work["client"] == clients["good"]["id"]
+    node = job["tasks"][0]["outputs"][0]["node"]
+    assert site.http.get(f"/node/{node}?download").text == "fine\n"
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Path:
+    """A file; while it exists the command of `fragile` succeeds."""
+    return tmp_path / "mended"
+
+
+def fragile(switch: Path, log: Path) -> dict[str, Any]:
+    """first → middle (4 ranks, rank 3 fails while the switch is off) → last."""
+    note = f'echo "$AWE_TASK_ID $AWE_RANK" >> {log}'
+    tasks = [
+        scripted(note, "echo first > first", outputs=[{"filename": "first"}]),
+        scripted(
+            note,
+            f'if [ "$AWE_RANK" = 3 ] && [ ! -e {switch} ]; then echo no luck >&2; exit 7; fi',
+            'echo "part $AWE_RANK" > middle',
+            taskid="1",
+            totalwork=4,
+            partinfo={"index": "none"},
+            inputs=[{"filename": "first", "origin": "0"}],
+            outputs=[{"filename": "middle"}],
+        ),
+        scripted(
+            note,
+            "cat middle > last",
+            taskid="2",
+            inputs=[{"filename": "middle", "origin": "1"}],
+            outputs=[{"filename": "last"}],
+        ),
+    ]
+    return {"info": {"name": "fragile"}, "tasks": tasks}
+
+
+def runs(log: Path) -> list[str]:
+    """Every start of a command so far: `<task> <rank>`, without the job's id."""
+    return [line.partition("_")[2] for line in log.read_text().splitlines()]
+
+
+def content(site: AweEnv, job: dict[str, Any], task: int) -> str:
+    """The output of a task."""
+    node = job["tasks"][task]["outputs"][0]["node"]
+    return site.http.get(f"/node/{node}?download").text
+
+
+WHOLE = "part 1\npart 2\npart 3\npart 4\n"
+
+
+def test_always_failing_work_suspends_and_each_verb_does_what_it_says(
+    site: AweEnv, switch: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "runs.log"
+    log.touch()
+    site.start_client(slots=2)
+    site.start_client(slots=2)
+    job_id = site.submit(fragile(switch, log))
+
+    # Suspended at the threshold, with everything that a person needs to know.
+    job = site.wait_for(job_id, "suspend")
+    culprit = f"{job_id}_1_3"
+    assert "failed 3 time(s)" in job["notes"]
+    assert culprit in job["notes"]
+    assert job["lastfailed"] == culprit
+    error = job["error"]
+    assert error["workfailed"] == culprit
+    assert error["taskfailed"] == f"{job_id}_1"
+    assert error["clientfailed"]
+    assert "no luck" in error["apperror"]
+    assert error["status"] == "suspend"
+    assert [task["state"] for task in job["tasks"]] == ["completed", "suspend", "pending"]
+    work = site.data("GET", f"/work/{culprit}")
+    assert work["state"] == "suspend"
+    assert work["failed"] == 3
+    assert runs(log).count("1 3") == 3
+    report = site.data("GET", f"/work/{culprit}?report=stderr")
+    assert "no luck" in report
+
+    # Refused while it cannot be done.
+    refused = site.http.put(f"/job/{job_id}?recompute=nosuch")
+    assert refused.status_code in (400, 404)
+    assert "nosuch" in refused.text
+
+    # Resume: finished ranks are kept, the rest runs.
+    finished = set(runs(log)) - {"1 3"}
+    switch.touch()
+    site.data("PUT", f"/job/{job_id}?resume")
+    job = site.wait_for(job_id)
+    assert content(site, job, 2) == WHOLE
+    assert job["resumed"] == 1
+    for run in finished:
+        assert runs(log).count(run) == 1, run
+    assert runs(log).count("1 3") == 4
+
+    # Recompute: that task and all that depend on it, nothing before.
+    assert site.http.put(f"/job/{job_id}?resume").status_code == 400
+    log.write_text("")
+    site.data("PUT", f"/job/{job_id}?recompute=1")
+    job = site.wait_for(job_id)
+    assert sorted(runs(log)) == ["1 1", "1 2", "1 3", "1 4", "2 0"]
+    assert content(site, job, 2) == WHOLE
+
+    # Resubmit: everything, under the same id.
+    log.write_text("")
+    site.data("PUT", f"/job/{job_id}?resubmit")
+    job = site.wait_for(job_id)
+    assert sorted(runs(log)) == ["0 0", "1 1", "1 2", "1 3", "1 4", "2 0"]
+    assert content(site, job, 2) == WHOLE
+    assert job["resumed"] == 3
+
+
+def test_exit_code_42_is_final(site: AweEnv) -> None:
+    site.start_client(slots=1)
+    job_id = site.submit({"tasks": [scripted("echo never again >&2", "exit 42")]})
+    job = site.wait_for(job_id, "failed-permanent")
+    assert job["error"]["status"] == "failed-permanent"
+    assert job["tasks"][0]["state"] == "failed-permanent"
+    assert site.http.put(f"/job/{job_id}?resume").status_code == 400

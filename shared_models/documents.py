@@ -33,7 +33,10 @@ IndexKind = Literal["", "size", "line", "record", "chunkrecord", "none"]
 
 
 class Model(BaseModel):
-    """Strict: no value is turned into another type, no unknown key is let through."""
+    """Strict: no value is turned into another type, no unknown key is let through.
+
+    Mutable defaults are given by factories: pydantic would copy them, deeply and slowly, for every task.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -52,7 +55,7 @@ class Info(Model):
         1  #: higher first; at least 1 once parsed
     )
     noretry: bool = False  #: a workunit may fail only once
-    userattr: dict[str, Any] = {}
+    userattr: dict[str, Any] = Field(default_factory=dict)
     description: Text = ""
     tracking: bool = False
     start_at: str = ZERO_TIME  #: RFC 3339; no task becomes ready before
@@ -78,8 +81,8 @@ class IO(Model):
     nofile: bool = False  #: input: attributes only; output: a missing file is fine
     delete: bool = False  #: remove the node when the job completes
     type: Literal["", "basic", "copy", "subset", "update"] = ""
-    nodeattr: dict[str, Any] = {}
-    formoptions: dict[str, str] = {}
+    nodeattr: dict[str, Any] = Field(default_factory=dict)
+    formoptions: dict[str, str] = Field(default_factory=dict)
     uncompress: Literal["", "gzip"] = ""  #: input, predata: unpacked while it is downloaded
     optional: bool = False  #: output: a missing file is fine
     header_lines: Annotated[int, Field(ge=0, le=MAX_HEADER_LINES)] = (
@@ -89,15 +92,16 @@ class IO(Model):
 
 #: Every IO key with its default, in AWE's order. Copy it; never change a value in place.
 IO_DEFAULTS: dict[str, Any] = {
-    key: "" if field.is_required() else field.default for key, field in IO.model_fields.items()
+    key: "" if field.is_required() else field.get_default(call_default_factory=True)
+    for key, field in IO.model_fields.items()
 }
 
 
 class Environ(Model):
     """Environment of a command."""
 
-    public: Environment = {}
-    private: Environment = {}  #: only the holder of a live attempt sees it
+    public: Environment = Field(default_factory=dict)
+    private: Environment = Field(default_factory=dict)  #: only the holder of a live attempt sees it
 
 
 class Command(Model):
@@ -105,11 +109,11 @@ class Command(Model):
 
     name: str = ""  #: executable; also what a client's `apps` are compared with
     args: str = ""  #: words as a shell would split them, `@input` and `${NAME}` replaced
-    args_array: list[str] = []  #: words given one by one, instead of `args`
-    cmd_script: list[str] = []  #: lines of a bash script
+    args_array: list[str] = Field(default_factory=list)  #: words given one by one, instead of `args`
+    cmd_script: list[str] = Field(default_factory=list)  #: lines of a bash script
     Dockerimage: Text = ""
     dockerPull: Text = ""
-    environ: Environ = Environ()
+    environ: Environ = Field(default_factory=Environ)
     description: Text = ""
     stdin: str = ""  #: filename of the input that is fed to the command
     stdout: str = ""  #: file for standard output; empty = awe_stdout.txt
@@ -138,18 +142,18 @@ class TaskDocument(Model):
 
     taskid: str  #: short name, as given
     cmd: Command
-    dependsOn: list[str] = []  #: short names, as given
-    inputs: Annotated[list[IO], Field(max_length=MAX_IO)] = []
-    outputs: Annotated[list[IO], Field(max_length=MAX_IO)] = []
-    predata: Annotated[list[IO], Field(max_length=MAX_IO)] = []
+    dependsOn: list[str] = Field(default_factory=list)  #: short names, as given
+    inputs: Annotated[list[IO], Field(max_length=MAX_IO, default_factory=list)]
+    outputs: Annotated[list[IO], Field(max_length=MAX_IO, default_factory=list)]
+    predata: Annotated[list[IO], Field(max_length=MAX_IO, default_factory=list)]
     partinfo: PartInfo | None = None
     maxworksize: Annotated[int, Field(ge=0, le=MAX_INT)] = (
         0  #: MB (2²⁰ bytes) of input per workunit; 0 = no bound
     )
     totalwork: Annotated[int, Field(ge=1, le=MAX_TOTALWORK)] = 1  #: wanted number of workunits
-    userattr: dict[str, Any] = {}
+    userattr: dict[str, Any] = Field(default_factory=dict)
     clientgroups: Text = ""
-    resources: Resources = Resources()
+    resources: Resources = Field(default_factory=Resources)
     time_limit_s: Duration = 0.0  #: of one attempt; 0 = none
     max_failures: Annotated[int, Field(ge=1, le=MAX_MAX_FAILURES)] | None = (
         None  #: None = the server's setting
@@ -163,6 +167,6 @@ class TaskDocument(Model):
 class JobDocument(Model):
     """A submitted job."""
 
-    info: Info = Info()
+    info: Info = Field(default_factory=Info)
     tasks: Annotated[list[TaskDocument], Field(min_length=1, max_length=MAX_TASKS)]
     shockhost: Text = ""

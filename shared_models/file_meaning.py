@@ -51,7 +51,7 @@ def check_files(
 
 def name_problem(name: str) -> str | None:
     """Say why a file may not have this name, or None."""
-    placeholder = placeholder_in_name(name)
+    placeholder = placeholder_in_name(name) if "#" in name else None
     if placeholder:
         return f"'{name[:200]}' {left_over(placeholder)}"
     reason = check_relative_path(name)
@@ -68,12 +68,13 @@ def _check_source(io: IO, place: str, own: OwnHosts, problems: Problems) -> None
 
 
 def _check_names(io: IO, place: str, problems: Problems) -> None:
-    io.directory = io.directory.rstrip("/") if io.directory != "/" else io.directory
+    if io.directory.endswith("/"):
+        io.directory = io.directory.rstrip("/") or "/"
     for key in ("filename", "directory", "shockfilename", "attrfile"):
         name = getattr(io, key)
         if name or key == "filename":
             problem = name_problem(name)
             if problem:
                 problems.add(f"{place}.{key}", problem)
-            else:
-                setattr(io, key, normal_relative_path(name))
+            elif (normal := normal_relative_path(name)) != name:
+                setattr(io, key, normal)

@@ -48,7 +48,7 @@ def _address(url: str) -> str | None:
 def settle_input(io: IO, own: OwnHosts) -> str | None:
     """Bring an input or predata into its form, or say what is wrong as `<key>: <reason>`."""
     if io.origin:
-        io.host = io.node = io.url = ""
+        _clear(io)
         return None
     problem = _settle(io, own)
     if problem:
@@ -67,7 +67,7 @@ def settle_output(io: IO, own: OwnHosts) -> str | None:
     reason = sink_problem(io)
     if reason:
         return reason
-    io.node = io.url = ""
+    _clear(io)
     return None
 
 
@@ -89,7 +89,14 @@ def sink_problem(io: IO) -> str | None:
     return None
 
 
+def _clear(io: IO) -> None:
+    if io.host or io.node or io.url:
+        io.host = io.node = io.url = ""
+
+
 def _settle(io: IO, own: OwnHosts) -> str | None:
+    if not (io.host or io.node or io.url):
+        return None
     for key, value in (("host", io.host), ("node", io.node), ("url", io.url)):
         placeholder = placeholder_in(value)
         if placeholder:

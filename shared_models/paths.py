@@ -5,6 +5,7 @@ import re
 from shared_models.limits import MAX_NAME_CHARS, MAX_PATH_BYTES
 
 _PLAIN = re.compile(r"\w[\w.\-]{0,200}", re.ASCII)  #: most names; saves the checks below
+_DOT_PART = re.compile(r"(?:^|/)\.(?:/|$)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
@@ -51,4 +52,6 @@ def _check_parts(parts: list[str]) -> str | None:
 
 def normal_relative_path(text: str) -> str:
     """Leave out `.` parts of a checked name, so that `./ok` and `ok` are one name."""
+    if "." not in text or not _DOT_PART.search(text):
+        return text
     return "/".join(part for part in text.split("/") if part != ".")

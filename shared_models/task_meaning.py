@@ -37,19 +37,21 @@ class TaskCheck:
         for i, name in enumerate(task.dependsOn):
             if not name:
                 self.problems.add(f"{path}.dependsOn[{i}]", "is empty; it must be a task id")
-        task.dependsOn = list(dict.fromkeys(task.dependsOn))
-        task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
+        if len(task.dependsOn) > 1:
+            task.dependsOn = list(dict.fromkeys(task.dependsOn))
+        if task.clientgroups:
+            task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
         check_files(task, path, names, self.own, self.problems)
         inputs = [io.filename for io in task.inputs]
-        if task.partinfo is not None:
+        if task.partinfo is not None and task.partinfo.input:
             task.partinfo.input = self._input(task.partinfo.input, inputs, f"{path}.partinfo.input")
         self._command(task.cmd, inputs, f"{path}.cmd")
         self._references(task, inputs, f"{path}.cmd")
 
     def _input(self, name: str, inputs: list[str], path: str) -> str:
-        """Check that a name, if there is one, is that of an input."""
+        """Check that a name is that of an input, and give it in its normal form."""
         normal = normal_relative_path(name)
-        if normal and normal not in inputs:
+        if normal not in inputs:
             hint = did_you_mean(normal, inputs)
             self.problems.add(path, f"'{name[:200]}' is not an input of this task{hint}")
         return normal
@@ -66,13 +68,14 @@ class TaskCheck:
         ):
             if "\0" in text:
                 self.problems.add(f"{path}.{key}", "has a NUL character")
-        cmd.stdin = self._input(cmd.stdin, inputs, f"{path}.stdin")
+        if cmd.stdin:
+            cmd.stdin = self._input(cmd.stdin, inputs, f"{path}.stdin")
         for key in ("stdout", "stderr"):
             name = getattr(cmd, key)
             problem = name_problem(name) if name else None
             if problem:
                 self.problems.add(f"{path}.{key}", problem)
-            else:
+            elif name:
                 setattr(cmd, key, normal_relative_path(name))
         self._environ(cmd.environ, f"{path}.environ")
 

@@ -4,8 +4,6 @@ A file being written is held under an exclusive lock (flock), so at start a temp
 belongs to a process that died, whatever its number was, and is removed.
 """
 
-import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -17,39 +15,13 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from awe_server.data.files import TEMPORARY_PREFIX, free_bytes, fsync_folder, make_folder, no_space_mapped
+from awe_server.data.indexes import SIDECAR_SUFFIX
 from awe_server.data.ports import FileFact
 from shared_models.errors import NoSpace
 from shared_models.limits import MIB
 
-TEMPORARY_PREFIX = ".tmp-"
-SIDECAR_SUFFIX = ".idx"
 BUFFER_BYTES = MIB  #: what one thread call writes and hashes
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make names created, renamed or removed in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents durably."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-        fsync_folder(folder.parent)
-
-
-def free_bytes(folder: Path) -> int:
-    """What the file system still offers to an unprivileged writer."""
-    state = os.statvfs(folder)
-    return state.f_bavail * state.f_frsize
 
 
 class Writer:
@@ -76,7 +48,7 @@ class Writer:
         with self._lock:
             self._write(data)
             fact = FileFact(self._size, self._md5.hexdigest(), self._sha256.hexdigest())
-            with _no_space_mapped():
+            with no_space_mapped():
                 os.fsync(self._descriptor)
                 target = place(fact)
                 os.rename(self._temporary, target)
@@ -98,7 +70,7 @@ class Writer:
     def _write(self, data: bytes) -> None:
         if self._over:
             raise RuntimeError("the file is already finished or aborted")
-        with _no_space_mapped():
+        with no_space_mapped():
             if self._descriptor < 0:
                 self._open()
             if self._floor_bytes and free_bytes(self._folder) - len(data) < self._floor_bytes:
@@ -119,16 +91,6 @@ class Writer:
             make_folder(self._folder)
             self._descriptor = os.open(self._temporary, flags, 0o640)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextlib.contextmanager
-def _no_space_mapped() -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno in _FULL:
-            raise NoSpace from exc
-        raise
 
 
 async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

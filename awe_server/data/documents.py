@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from awe_server.data.indexes import SIZE_UNIT_BYTES, size_units
 from awe_server.data.ports import FileFact, IndexFact
 from awe_server.store.base import Document
 from shared_models.errors import BadRequest, TooLarge
@@ -19,7 +20,6 @@ from shared_models.limits import MAX_DEPTH, MAX_NAME_CHARS, MAX_TOTALWORK, MIB
 from shared_models.times import rfc3339
 
 MAX_ATTRIBUTES_BYTES = MIB
-SIZE_UNIT_BYTES = MIB  #: one unit of the virtual index `size`
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -148,11 +148,6 @@ def index_entry(fact: IndexFact, size: int, now_s: float) -> dict[str, Any]:
         "locked": None,
         "format": fact.format,
     }
-
-
-def size_units(size: int) -> int:
-    """Units of the index `size`; an empty file has one, too."""
-    return max(1, -(-size // SIZE_UNIT_BYTES))
 
 
 def file_fact(document: Mapping[str, Any]) -> FileFact:

@@ -104,8 +104,7 @@ class Download:
     offset: int
     total: int
     partial: bool
-    md5: str  #: of the whole file
-    version: str  #: changes whenever the file does; for ETag and If-Range
+    md5: str  #: of the whole file: an ETag that changes exactly when the content does
     chunks: ByteReader
 
 

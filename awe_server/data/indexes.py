@@ -14,9 +14,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
-from awe_server.data.blobs import SIDECAR_SUFFIX, TEMPORARY_PREFIX, fsync_folder
-from awe_server.data.documents import SIZE_UNIT_BYTES, size_units
+from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder
 from shared_models.errors import BadRange
+from shared_models.limits import MIB
+
+SIDECAR_SUFFIX = ".idx"
+SIZE_UNIT_BYTES = MIB  #: one unit of the virtual index `size`
 
 MAGIC = b"AWEIDX01"
 _HEADER = struct.Struct("<8sQ")
@@ -54,6 +57,11 @@ def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int
         raise
     fsync_folder(target.parent)
     return units
+
+
+def size_units(size: int) -> int:
+    """Units of the index `size`; an empty file has one, too."""
+    return max(1, -(-size // SIZE_UNIT_BYTES))
 
 
 def parse_part(part: str, units: int) -> tuple[int, int]:

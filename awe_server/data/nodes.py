@@ -202,7 +202,6 @@ class NodeStore:
                 total=total,
                 partial=wanted is not None,
                 md5=document["file"]["checksum"]["md5"],
-                version=document["version"],
                 chunks=chunks,
             )
         raise _lost(node_id)
@@ -342,7 +341,13 @@ class NodeStore:
     async def _locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         if not (kind and part):
             raise BadRequest("index and part belong together")
-        return self.locate(document, kind, part)
+        try:
+            return self.locate(document, kind, part)
+        except NoIndex:
+            if kind not in document["indexes"]:
+                raise
+            await self.build_index(document["id"], kind)  # its file was lost
+            return self.locate(document, kind, part)
 
     async def _add_index(self, seen: Document, fact: IndexFact) -> bool:
         async with self._lock(seen["id"]):

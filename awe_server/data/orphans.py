@@ -7,7 +7,9 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from awe_server.data.blobs import SIDECAR_SUFFIX, TEMPORARY_PREFIX, BlobStore
+from awe_server.data.blobs import BlobStore
+from awe_server.data.files import TEMPORARY_PREFIX
+from awe_server.data.indexes import SIDECAR_SUFFIX
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import DocumentPort
 from awe_server.store.base import Match, Query

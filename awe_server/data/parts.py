@@ -10,7 +10,8 @@ from collections.abc import AsyncIterable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from awe_server.data.blobs import Writer, fsync_folder, write_stream
+from awe_server.data.blobs import Writer, write_stream
+from awe_server.data.files import fsync_folder
 from awe_server.data.ports import FileFact
 
 

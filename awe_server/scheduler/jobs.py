@@ -1,0 +1,222 @@
+"""What a person may do with a job. A verb completes at once, whatever clients do: work that runs is withdrawn
+here and its holders are told; what they still say about it is refused (holder.py).
+
+The engine brings a job that has left memory back before it calls a verb. Texts are AWE's where it has one.
+Source: AWE lib/core/servermgr.go SuspendJob, ResumeSuspendedJobByUser, RecomputeJob, ResubmitJob,
+DeleteJobByUser; differs: ended jobs cannot be suspended, resume keeps finished ranks and their count,
+recompute reaches descendants over every path.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from awe_server.scheduler.demands import relist_job
+from awe_server.scheduler.failure import halt_job, stop_work
+from awe_server.scheduler.restart import descendants, let_go_on, output_nodes, set_back, start_again
+from awe_server.scheduler.state import (
+    ACTIVE_JOBS,
+    ENDED_JOBS,
+    Context,
+    DeleteNodes,
+    Job,
+    Removal,
+    State,
+)
+from shared_models.errors import BadRequest, Conflict, JobNotFound, TaskNotFound
+from shared_models.ids import JobId, make_task_id
+from shared_models.limits import MAX_NAME_CHARS, MAX_PRIORITY, MAX_TEXT_CHARS
+from shared_models.states import JobState, TaskState, WorkunitState
+
+MANUALLY = "manually suspended"  #: AWE's reason when a person suspends a job
+MAX_EXPIRATION_S = 100 * 366 * 86_400  #: whoever wants more wants "never"
+MAX_TOKEN_CHARS = 8_192  #: a data token travels in a header
+
+_EXPIRATION = re.compile(r"([0-9]{1,12})([MHD])")
+_UNIT_S = {"M": 60, "H": 3_600, "D": 86_400}
+
+
+def suspend_job(state: State, ctx: Context, job_id: JobId, reason: str = MANUALLY) -> Job:
+    """Stop a job until somebody resumes it; suspending a suspended job changes nothing.
+
+    Raises JobNotFound, IllegalMove if the job has ended.
+    """
+    job = _find(state, job_id)
+    if job.state is not JobState.SUSPEND:
+        halt_job(state, ctx, job, reason)
+    return job
+
+
+def resume_job(state: State, ctx: Context, job_id: JobId) -> Job:
+    """Let a suspended job go on: finished ranks count, failures are forgiven, refused inputs looked at again.
+
+    Raises JobNotFound, Conflict if the job is not suspended.
+    """
+    job = _find(state, job_id)
+    if job.state is not JobState.SUSPEND:
+        raise Conflict(f"job {job.id} is not in 'suspend' status", job_id=job.id, state=job.state.value)
+    let_go_on(state, job.tasks)
+    start_again(state, ctx, job)
+    state.record("JU", jobid=job.id)
+    return job
+
+
+def recompute_job(state: State, ctx: Context, job_id: JobId, task_name: str) -> Job:
+    """Do a task and everything that depends on it once more; what else is unfinished goes on.
+
+    Raises JobNotFound, TaskNotFound, Conflict unless the job is completed or suspended.
+    """
+    job = _restartable(state, job_id)
+    task = state.tasks.get(make_task_id(job.id, task_name))
+    if task is None or task.job is not job:
+        raise TaskNotFound(task_id=f"{job.id}_{task_name[:MAX_NAME_CHARS]}")
+    again = descendants(task)
+    set_back(state, job, again)
+    let_go_on(state, job.tasks)
+    job.notes = f"recomputed from task {task.id}"
+    start_again(state, ctx, job)
+    state.record("JC", jobid=job.id, taskid=task.id, tasks=len(again))
+    return job
+
+
+def resubmit_job(state: State, ctx: Context, job_id: JobId) -> Job:
+    """Do the whole job once more, under the same id.
+
+    Raises JobNotFound, Conflict unless the job is completed or suspended.
+    """
+    job = _restartable(state, job_id)
+    set_back(state, job, job.tasks)
+    job.notes = "restarted from the beginning"
+    start_again(state, ctx, job)
+    state.record("JC", jobid=job.id, tasks=len(job.tasks))
+    return job
+
+
+def recover_job(state: State, ctx: Context, job_id: JobId) -> Job:
+    """Do nothing, successfully: AWE's way to bring back a job that its server forgot; here none is forgotten.
+
+    Raises JobNotFound.
+    """
+    return _find(state, job_id)
+
+
+def delete_job(state: State, ctx: Context, job_id: JobId, full: bool = False) -> Job:
+    """End a job for good; work that runs is told to stop. `full`: its documents and output nodes go as well.
+
+    Deleting a deleted job changes nothing. Raises JobNotFound.
+    """
+    job = _find(state, job_id)
+    if job.state is not JobState.DELETED:
+        if job.state not in ENDED_JOBS:
+            stop_work(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+        job.state = JobState.DELETED
+        job.notes = "deleted"
+        job.updatetime = ctx.wall_s
+        state.touch_job(job)
+        state.record("JL", jobid=job.id)
+    if full:
+        _remove(state, job)
+    else:
+        state.forget_later(job)
+    return job
+
+
+def set_priority(state: State, ctx: Context, job_id: JobId, priority: int) -> Job:
+    """Higher goes first, from the next checkout on. Raises JobNotFound, BadRequest."""
+    if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise BadRequest(f"priority must be a whole number between {-MAX_PRIORITY} and {MAX_PRIORITY}")
+    return _set_info(state, ctx, job_id, relist_job, priority=priority)
+
+
+def set_clientgroups(state: State, ctx: Context, job_id: JobId, clientgroups: str) -> Job:
+    """Replace the client groups that may run the job; queued work moves, running work goes on.
+
+    Tasks with client groups of their own keep them. Raises JobNotFound, BadRequest.
+    """
+    return _set_info(state, ctx, job_id, relist_job, clientgroups=_text("clientgroups", clientgroups))
+
+
+def set_pipeline(state: State, ctx: Context, job_id: JobId, pipeline: str) -> Job:
+    """Replace the pipeline's name. Raises JobNotFound, BadRequest."""
+    return _set_info(state, ctx, job_id, None, pipeline=_text("pipeline", pipeline))
+
+
+def set_datatoken(state: State, ctx: Context, job_id: JobId, token: str) -> Job:
+    """Keep the token with which the job's clients reach its data; only holders of its work ever see it.
+
+    Raises JobNotFound, BadRequest.
+    """
+    if not token or len(token) > MAX_TOKEN_CHARS:
+        raise BadRequest("no token received" if not token else "the token is too long")
+    job = _find(state, job_id)
+    job.datatoken = token
+    return _set_info(state, ctx, job_id, None, auth=True)
+
+
+def set_expiration(state: State, ctx: Context, job_id: JobId, text: str) -> Job:
+    """Have the job removed a while after now, once it has ended: `<n>M`, `<n>H` or `<n>D`.
+
+    Raises JobNotFound, BadRequest.
+    """
+    job = _find(state, job_id)
+    match = _EXPIRATION.fullmatch(text)
+    seconds = int(match[1]) * _UNIT_S[match[2]] if match else -1
+    if not 0 <= seconds <= MAX_EXPIRATION_S:
+        raise BadRequest(f"expiration format '{text[:100]}' is invalid")
+    job.expiration = ctx.wall_s + seconds
+    job.updatetime = ctx.wall_s
+    state.touch_job(job)
+    return job
+
+
+def _find(state: State, job_id: JobId) -> Job:
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise JobNotFound(job_id=job_id[:MAX_NAME_CHARS])
+    return job
+
+
+def _restartable(state: State, job_id: JobId) -> Job:
+    job = _find(state, job_id)
+    if job.state in ACTIVE_JOBS:
+        raise Conflict(f"job {job.id} is already active", job_id=job.id, state=job.state.value)
+    if job.state not in (JobState.COMPLETED, JobState.SUSPEND):
+        text = f"job {job.id} is not in 'completed' or 'suspend' status"
+        raise Conflict(text, job_id=job.id, state=job.state.value)
+    return job
+
+
+def _text(name: str, value: str) -> str:
+    if len(value) > MAX_TEXT_CHARS:
+        raise BadRequest(f"{name} is longer than {MAX_TEXT_CHARS} characters")
+    return value
+
+
+def _set_info(
+    state: State, ctx: Context, job_id: JobId, then: Callable[[State, Job], None] | None, **values: Any
+) -> Job:
+    job = _find(state, job_id)
+    job.info = {**job.info, **values}
+    job.updatetime = ctx.wall_s
+    state.touch_job(job)
+    if then is not None:
+        then(state, job)
+    return job
+
+
+def _remove(state: State, job: Job) -> None:
+    """Take a deleted job and everything of it out of memory and store."""
+    nodes = output_nodes(job.tasks)
+    if nodes:
+        state.emit(DeleteNodes(nodes))
+    state.forget_job(job.id)
+    changes = state.changes
+    changes.jobs.pop(job.id, None)
+    changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
+    changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
+    changes.removals += [
+        Removal("workunits", "jobid", job.id),
+        Removal("tasks", "jobid", job.id),
+        Removal("jobs", "id", job.id),
+    ]
+    state.record("JR", jobid=job.id)

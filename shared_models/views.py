@@ -1,0 +1,263 @@
+"""What the API shows, as models: for the OpenAPI document and for typed results of the SDK.
+
+Replies are not built through these. Every key has a default, null means the default, and further keys are let
+through, so that replies of an older, newer or original server can be read too. Attribute names are the JSON
+names.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from shared_models.times import ZERO_TIME
+
+
+class Shown(BaseModel):
+    """Lenient: further keys are kept, and null (Go's empty list or map) is the default."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
+
+class JobError(Shown):
+    """Why a job stands still."""
+
+    clientfailed: str = ""
+    workfailed: str = ""
+    taskfailed: str = ""
+    servernotes: str = ""
+    worknotes: str = ""
+    apperror: str = ""  #: the end of stderr
+    status: str = ""  #: the state that it caused
+
+
+class InfoView(Shown):
+    """What a job says about itself, and its times."""
+
+    name: str = ""
+    xref: str = ""
+    service: str = ""
+    project: str = ""
+    user: str = ""
+    pipeline: str = ""
+    clientgroups: str = ""
+    submittime: str = ZERO_TIME
+    startedtime: str = ZERO_TIME
+    completedtime: str = ZERO_TIME
+    priority: int = 1
+    auth: bool = False  #: a data token is stored
+    noretry: bool = False
+    userattr: dict[str, Any] = Field(default_factory=dict)
+    description: str = ""
+    tracking: bool = False
+    start_at: str = ZERO_TIME
+
+
+class IOView(Shown):
+    """A file of a task, with the address from which it can be fetched."""
+
+    filename: str = ""
+    name: str = ""
+    directory: str = ""
+    host: str = ""
+    node: str = "-"  #: `-` = not known yet
+    url: str = ""
+    size: int = 0
+    cache: bool = False
+    origin: str = ""
+    nonzero: bool = False
+    temporary: bool = False
+    shockfilename: str = ""
+    shockindex: str = ""
+    attrfile: str = ""
+    nofile: bool = False
+    delete: bool = False
+    type: str = ""
+    nodeattr: dict[str, Any] = Field(default_factory=dict)
+    formoptions: dict[str, Any] = Field(default_factory=dict)
+    uncompress: str = ""
+    optional: bool = False
+    header_lines: int = 0
+
+
+class CommandView(Shown):
+    """A command; of its private environment only that there is one."""
+
+    name: str = ""
+    args: str = ""
+    args_array: list[str] = Field(default_factory=list)
+    cmd_script: list[str] = Field(default_factory=list)
+    Dockerimage: str = ""
+    dockerPull: str = ""
+    environ: dict[str, dict[str, str]] = Field(default_factory=dict)  #: {"public": {...}}
+    has_private_env: bool = False
+    description: str = ""
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
+class PartView(Shown):
+    """How the input is cut."""
+
+    input: str = ""
+    index: str = ""
+    totalindex: int = 0  #: units found
+    maxpartsize_mb: int = 0
+    options: str = ""
+
+
+class ResourcesView(Shown):
+    """What one workunit takes of a client while it runs."""
+
+    cores: int = 1
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
+
+
+class _Work(Shown):
+    """What a task and its workunits have in common."""
+
+    id: str = ""
+    jobid: str = ""
+    taskid: str = ""
+    task_name: str = ""
+    state: str = ""
+    info: InfoView = Field(default_factory=InfoView)
+    inputs: list[IOView] = Field(default_factory=list)
+    outputs: list[IOView] = Field(default_factory=list)
+    predata: list[IOView] = Field(default_factory=list)
+    cmd: CommandView = Field(default_factory=CommandView)
+    partinfo: PartView | None = None
+    maxworksize: int = 0
+    totalwork: int = 1
+    computetime: int = 0  #: seconds
+    notes: str | list[str] = ""
+    userattr: dict[str, Any] = Field(default_factory=dict)
+    resources: ResourcesView = Field(default_factory=ResourcesView)
+    time_limit_s: float = 0.0
+
+
+class TaskView(_Work):
+    """A task of a job."""
+
+    dependsOn: list[str] = Field(default_factory=list)  #: full task ids
+    remainwork: int = 0
+    createddate: str = ZERO_TIME
+    starteddate: str = ZERO_TIME
+    completeddate: str = ZERO_TIME
+    clientgroups: str = ""
+    max_failures: int | None = None
+    retry_delay_s: float | None = None
+    skip: bool = False
+
+
+class JobView(Shown):
+    """A job with its tasks."""
+
+    id: str = ""
+    jid: str = ""
+    info: InfoView = Field(default_factory=InfoView)
+    tasks: list[TaskView] = Field(default_factory=list)
+    state: str = ""
+    registered: bool = False  #: the scheduler has it in memory
+    remaintasks: int = 0
+    expiration: str = ZERO_TIME
+    updatetime: str = ZERO_TIME
+    notes: str = ""
+    lastfailed: str = ""
+    error: JobError | None = None
+    resumed: int = 0
+    shockhost: str = ""
+    revision: int = 0  #: grows with every change
+
+
+class WorkunitView(_Work):
+    """A workunit with what it inherits from its task and job."""
+
+    wuid: str = ""
+    rank: int = 0  #: 0 = the only one, 1..N = one of a split
+    part: PartView | None = None
+    failed: int = 0
+    lost: int = 0
+    attempt: int = 0
+    client: str = ""
+    checkout_time: str = ZERO_TIME
+    done_time: str = ZERO_TIME
+    exitstatus: int = -1
+
+
+class WorkList(Shown):
+    """Ids of workunits."""
+
+    data: list[str] = Field(default_factory=list)
+
+
+class ClientView(Shown):
+    """A client."""
+
+    id: str = ""
+    name: str = ""
+    group: str = ""
+    user: str = ""
+    domain: str = ""
+    instance_id: str = ""
+    instance_type: str = ""
+    host: str = ""
+    hostname: str = ""
+    host_ip: str = ""
+    cores: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
+    apps: list[str] = Field(default_factory=list)
+    containers: list[str] = Field(default_factory=list)
+    regtime: str = ZERO_TIME
+    serve_time: str = ""  #: since it registered, such as `50h16m`
+    idle_time: int = 0  #: seconds
+    Status: str = ""
+    suspended: bool = False
+    suspend_reason: str = ""
+    total_checkout: int = 0
+    total_completed: int = 0
+    total_failed: int = 0
+    lastcompleted: str = ZERO_TIME
+    consecutive_failures: int = 0
+    current_work: WorkList | dict[str, bool] = Field(default_factory=WorkList)
+    skip_work: list[str] = Field(default_factory=list)
+    remaintasks: int = 0
+    proxy: bool = False
+    subclients: int = 0
+    version: str = ""
+    git_commit_hash: str = ""
+    native: bool = False  #: speaks exchange
+    incarnation: str = ""
+
+
+class NodeFile(Shown):
+    """The bytes of a node."""
+
+    name: str = ""
+    size: int = 0
+    checksum: dict[str, str] = Field(default_factory=dict)
+
+
+class NodeView(Shown):
+    """A data node."""
+
+    id: str = ""
+    file: NodeFile | None = None
+    attributes: Any = None
+    indexes: dict[str, Any] = Field(default_factory=dict)
+    created_on: str = ZERO_TIME
+    last_modified: str = ZERO_TIME
+    owner: str = ""
+    job: str | None = None
+    task: str | None = None
+    tags: list[str] = Field(default_factory=list)
+    header_lines: int = 0

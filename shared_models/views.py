@@ -84,6 +84,12 @@ class IOView(Shown):
     header_lines: int = 0
 
 
+class EnvironView(Shown):
+    """The public environment of a command."""
+
+    public: dict[str, str] = Field(default_factory=dict)
+
+
 class CommandView(Shown):
     """A command; of its private environment only that there is one."""
 
@@ -93,7 +99,7 @@ class CommandView(Shown):
     cmd_script: list[str] = Field(default_factory=list)
     Dockerimage: str = ""
     dockerPull: str = ""
-    environ: dict[str, dict[str, str]] = Field(default_factory=dict)  #: {"public": {...}}
+    environ: EnvironView = Field(default_factory=EnvironView)
     has_private_env: bool = False
     description: str = ""
     stdin: str = ""

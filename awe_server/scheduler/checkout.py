@@ -1,16 +1,17 @@
 """Hand out workunits: the best that a client can run, in one order.
 
 Order: priority (higher first), submission, task, rank; workunits to retry go before fresh ranks of the same
-task. Strict: work of a higher priority always goes first, however long the lower waits. Under the policy `fair`,
-among equal priority the user with the least running work goes first.
-Source: AWE lib/core/cqmgr.go popWorks, filterWorkByClient (skip list, client group, app); differs: the order is
-total, resources count, and a workunit on the skip list is given again when nobody else could run it.
+task. Strict: work of a higher priority always goes first, however long the lower waits. Under the policy
+`fair`, among equal priority the user with the least running work goes first.
+Source: AWE lib/core/cqmgr.go popWorks, filterWorkByClient (skip list, client group, app); differs: the order
+is total, resources count, and a workunit on the skip list is given again when nobody else could run it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 
+from awe_server.scheduler.clients import seen
 from awe_server.scheduler.demands import (
     Demand,
     Lane,
@@ -45,6 +46,11 @@ class Grant:
     def workunit_id(self) -> WorkunitId:
         """Id of the workunit."""
         return self.unit.id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its lease is still on."""
+        return self.unit.attempt == self.attempt and self.unit.state is WorkunitState.CHECKOUT
 
     def __repr__(self) -> str:
         return f"<Grant {self.unit.id} attempt {self.attempt}>"
@@ -117,6 +123,7 @@ def checkout(
         raise ClientSuspended
     if state.queue_suspended:
         raise QueueSuspended
+    seen(state, ctx, client)
     return grant(state, ctx, client, want, free, available_bytes)
 
 
@@ -126,7 +133,7 @@ def grant(
     """As `checkout`, for a client that may take work."""
     result = Checkout()
     release_due(state, ctx.now_s)
-    budget = Budget(client, want, free or _left(client), available_bytes, ctx.now_s)
+    budget = Budget(client, want, free or left(client), available_bytes, ctx.now_s)
     lanes = [lane for demand in eligible_demands(state, client) for lane in demand.lanes]
     emptied: list[Task] = []
     for level in _by_priority(lanes):
@@ -144,11 +151,11 @@ def grant(
         state.touch_client(client)
         state.record("WC", workids=[g.unit.id for g in result.grants], clientid=client.id)
     elif want > 0:
-        _explain(state, client, result)
+        _explain(state, client, budget, result)
     return result
 
 
-def _left(client: Client) -> Free:
+def left(client: Client) -> Free:
     """What a client that does not say so has left."""
     left = Free(client.cores or 1, client.memory_bytes, client.disk_bytes, client.gpus)
     for unit in client.holds.values():
@@ -277,15 +284,21 @@ def _start_running(state: State, ctx: Context, task: Task) -> None:
 
 
 def _take_retries(state: State, task: Task, most: int, client: Client, result: Checkout) -> list[Workunit]:
-    taken: list[Workunit] = []
-    kept: list[Workunit] = []
-    skip = client.skip
-    for unit in task.retry:
-        if len(taken) < most and (unit.id not in skip or is_only_choice(state, unit, client)):
-            taken.append(unit)
-        else:
+    retry = task.retry
+    if not client.skip:
+        taken = retry[:most]
+        task.retry = retry[most:]
+        return taken
+    taken, kept = [], []
+    for at, unit in enumerate(retry):
+        if len(taken) == most:
+            kept += retry[at:]
+            break
+        if unit.id in client.skip and not is_only_choice(state, unit, client):
             kept.append(unit)
-    if len(taken) < most and kept:
+        else:
+            taken.append(unit)
+    if kept and len(taken) < most:
         result.skipped["skip_list"] = result.skipped.get("skip_list", 0) + len(kept)
     task.retry = kept
     return taken
@@ -299,27 +312,31 @@ def is_only_choice(state: State, unit: Workunit, client: Client) -> bool:
     demand = unit.task.demand
     assert demand is not None, "a listed task has a demand"
     witness = unit.witness
-    if witness is not None and state.clients.get(witness.id) is witness:
-        if _could_run(demand, unit, witness) and witness is not client:
-            return False
+    if witness is not None and _is_other(state, witness, client) and could_run(demand, unit, witness):
+        return False
     for other in state.clients.values():
-        if other is not client and _could_run(demand, unit, other):
+        if other is not client and could_run(demand, unit, other):
             unit.witness = other
             return False
     unit.witness = None
     return True
 
 
-def _could_run(demand: Demand, unit: Workunit, client: Client) -> bool:
+def _is_other(state: State, witness: Client, client: Client) -> bool:
+    """A remembered client that is another one and was not removed since."""
+    return witness is not client and state.clients.get(witness.id) is witness
+
+
+def could_run(demand: Demand, unit: Workunit, client: Client) -> bool:
     return client.is_live and unit.id not in client.skip and unfit(demand, client) is None
 
 
-def _explain(state: State, client: Client, result: Checkout) -> None:
-    """Count the ready tasks of every demand that the client did not get anything of."""
+def _explain(state: State, client: Client, budget: Budget, result: Checkout) -> None:
+    """Count the ready tasks of each demand by the reason why the client got nothing of it."""
     skipped = result.skipped
     for demand in state.demand_list:
-        if demand.listed:
-            reason = unfit(demand, client)
-            if reason or not skipped:
-                reason = reason or "busy"
-                skipped[reason] = skipped.get(reason, 0) + demand.listed
+        if not demand.listed:
+            continue
+        reason = unfit(demand, client) or ("no_free_resources" if budget.fits(demand) < 1 else None)
+        if reason:
+            skipped[reason] = skipped.get(reason, 0) + demand.listed

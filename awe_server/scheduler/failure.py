@@ -9,9 +9,9 @@
 | released, or withdrawn with nobody to blame | `given_back` + 1, limit MAX_GIVEN_BACK | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |
 
-At a limit workunit, task and job are suspended. A failure that a second client repeats was the workunit's own:
-the first client's blame is taken back and nobody else is blamed for that workunit, so one bad input cannot
-suspend a farm. `noretry` makes the limits of failed and lost 1.
+At a limit workunit, task and job are suspended. A failure that a second client repeats was the workunit's
+own: the first client's blame is taken back and nobody else is blamed for that workunit, so one bad input
+cannot suspend a farm. `noretry` makes the limits of failed and lost 1.
 Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame taken back.
 """
 

@@ -7,7 +7,6 @@ from awe_server.scheduler.demands import list_task, unlist_task
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
-    DONE_TASKS,
     Context,
     DeleteNodes,
     Document,
@@ -103,7 +102,7 @@ def _with_fact(io: Document, fact: OutputFact | None) -> Document:
         return io
     changed = {**io, "node": fact.node, "size": fact.size_bytes}
     if fact.md5:
-        changed["md5"] = fact.md5
+        changed["_md5"] = fact.md5
     return changed
 
 
@@ -176,8 +175,3 @@ def _complete_job(state: State, ctx: Context, job: Job) -> None:
     if nodes:
         state.emit(DeleteNodes(nodes))
     state.forget_later(job)
-
-
-def is_done(task: Task) -> bool:
-    """Whether dependants need not wait for the task."""
-    return task.state in DONE_TASKS

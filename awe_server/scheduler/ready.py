@@ -33,7 +33,7 @@ def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, 
 
 
 def task_refused(state: State, ctx: Context, task_id: TaskId, generation: int, reason: str) -> None:
-    """The task cannot run as it is (say, an input is missing): suspend it and its job, once, with the reason."""
+    """The task cannot run as it is (say, an input is missing): suspend it and its job with the reason."""
     task = _looked_at(state, task_id, generation)
     if task is None:
         return
@@ -69,7 +69,7 @@ def _with_input(io: Document, fact: InputFact | None) -> Document:
     if fact.url:
         changed["url"] = fact.url
     if fact.md5:
-        changed["md5"] = fact.md5
+        changed["_md5"] = fact.md5
     return changed
 
 

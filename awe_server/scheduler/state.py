@@ -23,11 +23,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
+from shared_models.times import ZERO_TIME, parse_rfc3339
 
 if TYPE_CHECKING:
     from awe_server.scheduler.demands import Demand, JobQueue
 
 Document = dict[str, Any]
+
+#: What a client says of itself that no rule looks at.
+PROFILE_KEYS = (
+    "user",
+    "domain",
+    "instance_id",
+    "instance_type",
+    "host",
+    "hostname",
+    "host_ip",
+    "proxy",
+    "subclients",
+    "version",
+    "git_commit_hash",
+)
 
 #: Tasks in these states count as done for their dependants and for the job.
 DONE_TASKS = frozenset({TaskState.COMPLETED, TaskState.SKIPPED})
@@ -117,6 +133,11 @@ class Job:
     def priority(self) -> int:
         """Higher goes first."""
         return int(self.info.get("priority") or 0)
+
+    def set_start(self, ctx: Context) -> None:
+        """Work out on the monotonic clock when its tasks may start (info.start_at)."""
+        wait_s = parse_rfc3339(self.info.get("start_at") or ZERO_TIME) - ctx.wall_s
+        self.start_s = ctx.now_s + wait_s if wait_s > 0 else 0.0
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.state}>"
@@ -222,6 +243,11 @@ class Task:
         self.preparing = False  #: PrepareTask is on its way
         self.finishing = False  #: FinishTask is on its way
         self.wuid_prefix = f"{id}_"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its dependants need not wait for it."""
+        return self.state in DONE_TASKS
 
     @property
     def remainwork(self) -> int:
@@ -382,6 +408,19 @@ class Client:
         self.eligible_seen = 0
         self.eligible_epoch = -1
 
+    def describe(self, profile: Document) -> None:
+        """Take over what the client says of itself: a checked profile, or its own document."""
+        self.name = str(profile.get("name") or "")
+        self.group = str(profile.get("group") or "")
+        self.apps = tuple(profile.get("apps") or ())
+        self.containers = tuple(profile.get("containers") or ())
+        self.cores = int(profile.get("cores") or 0)
+        self.memory_bytes = int(profile.get("memory_bytes") or 0)
+        self.disk_bytes = int(profile.get("disk_bytes") or 0)
+        self.gpus = int(profile.get("gpus") or 0)
+        self.native = bool(profile.get("native"))
+        self.profile = {key: profile[key] for key in PROFILE_KEYS if key in profile}
+
     @property
     def status(self) -> ClientStatus:
         """What it is doing."""
@@ -509,7 +548,8 @@ class State:
         self.delayed: list[tuple[float, int, Workunit]] = []  #: heap; stale entries are skipped
         self.starting: list[tuple[float, int, Job]] = []  #: heap of jobs that may not start yet
         self.delayed_seq = 0
-        self.idempotency: dict[str, Job] = {}
+        self.idempotency: dict[tuple[str, str], Job] = {}  #: by owner and key
+        self.stopped: dict[ClientId, None] = {}  #: clients that were removed: told to stop when they ask
 
     def take(self) -> Changes:
         """Hand over what was changed and start afresh."""
@@ -565,8 +605,9 @@ class State:
             for unit in task.units.values():
                 del self.workunits[unit.id]
         del self.jobs[job_id]
-        if self.idempotency.get(job.idempotency) is job:
-            del self.idempotency[job.idempotency]
+        key = (job.acl.get("owner") or "", job.idempotency)
+        if self.idempotency.get(key) is job:
+            del self.idempotency[key]
         return True
 
     def forget_workunits(self, task: Task) -> None:

@@ -1,0 +1,118 @@
+"""The native client's one request: it reports, says what it holds, and asks for work, in this order.
+
+A request that is repeated (same request_id) gets the grants it got before, never others; if it got none, it
+may get some now: that is also how the runtime asks again for a request that waits. Which of several waiting
+requests is the present one is `is_current`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from awe_server.scheduler.checkout import Grant, grant
+from awe_server.scheduler.clients import seen, take_back_unlisted, told_to_stop
+from awe_server.scheduler.report import settle
+from awe_server.scheduler.state import Client, Context, Document, State
+from shared_models.errors import LeaseLost, StaleExchange, WorkunitNotFound
+from shared_models.ids import ClientId, WorkunitId
+from shared_models.messages import ExchangeRequest, ReportResult, ResultMessage
+
+
+@dataclass(slots=True)
+class ExchangeReply:
+    """What the client is answered, before tasks and parts are described."""
+
+    lease_s: float
+    results: list[ResultMessage] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+    discard: list[tuple[WorkunitId, int]] = field(default_factory=list)
+    suspended: bool = False
+    stop: bool = False
+    skipped: dict[str, int] = field(default_factory=dict)  #: why there is no work
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to say: the request may wait."""
+        return not (self.results or self.grants or self.discard or self.stop)
+
+
+def exchange(
+    state: State,
+    ctx: Context,
+    client_id: ClientId,
+    x: ExchangeRequest,
+    finished: Mapping[WorkunitId, Document],
+) -> ExchangeReply:
+    """Settle reports, compare what is held, and hand out work.
+
+    Raises ClientNotFound; StaleExchange for an older request or another incarnation.
+    """
+    client = state.clients.get(client_id)
+    if client is None:
+        return _stop(state, client_id, x)
+    if not is_current(state, client_id, x.incarnation, x.request_id):
+        raise StaleExchange
+    repeated = x.request_id == client.last_request
+    if not repeated:
+        client.last_request = x.request_id
+        client.last_grants = []
+    seen(state, ctx, client, x.wait_s)
+    client.draining = x.draining
+    reply = ExchangeReply(state.rules.lease_s)
+    for r in x.reports:
+        try:
+            result: ReportResult = settle(state, ctx, client, r, finished)
+        except LeaseLost:
+            result = "lease_lost"
+        except WorkunitNotFound:
+            result = "unknown"
+        reply.results.append({"work": r.work, "attempt": r.attempt or 0, "result": result})
+    _compare(state, ctx, client, x, reply)
+    reply.suspended = client.suspended
+    if x.want > 0 and client.is_live and not state.queue_suspended:
+        _give(state, ctx, client, x, reply)
+    return reply
+
+
+def is_current(state: State, client_id: ClientId, incarnation: str, request_id: int) -> bool:
+    """Whether this request is the newest of the client's present incarnation."""
+    client = state.clients.get(client_id)
+    return client is not None and client.incarnation == incarnation and request_id >= client.last_request
+
+
+def _stop(state: State, client_id: ClientId, x: ExchangeRequest) -> ExchangeReply:
+    told_to_stop(state, client_id)
+    reply = ExchangeReply(state.rules.lease_s, stop=True)
+    reply.discard = list(x.holds)
+    reply.results = [{"work": r.work, "attempt": r.attempt or 0, "result": "lease_lost"} for r in x.reports]
+    return reply
+
+
+def _compare(state: State, ctx: Context, client: Client, x: ExchangeRequest, reply: ExchangeReply) -> None:
+    """Discard what the client holds and should not; take back what it should hold and does not."""
+    held = client.holds
+    missing = len(held)
+    reported = {(r.work, r.attempt) for r in x.reports} if x.reports else ()
+    for id, attempt in x.holds:
+        unit = held.get(id)
+        if unit is not None and unit.attempt == attempt:
+            missing -= 1
+        elif (id, attempt) not in reported:
+            reply.discard.append((id, attempt))
+    client.withdrawn = {}
+    if missing > 0:
+        listed = set(x.holds)
+        listed.update((g.workunit_id, g.attempt) for g in client.last_grants)
+        take_back_unlisted(
+            state, ctx, client, (id for id, unit in held.items() if (id, unit.attempt) not in listed)
+        )
+
+
+def _give(state: State, ctx: Context, client: Client, x: ExchangeRequest, reply: ExchangeReply) -> None:
+    if client.last_grants:
+        reply.grants = [
+            g for g in client.last_grants if client.holds.get(g.workunit_id) is g.unit and g.is_held
+        ]
+        return
+    result = grant(state, ctx, client, x.want, x.free)
+    client.last_grants = reply.grants = result.grants
+    reply.skipped = result.skipped

@@ -89,6 +89,7 @@ class MemoryStore:
 
     async def check(self) -> list[str]:
         """Nothing here can be damaged."""
+        self._documents("meta")
         return []
 
     def _where(self, collection: Collection, where: Sequence[Match]) -> list[Document]:

@@ -219,7 +219,8 @@ class MongoStore:
             for start in range(0, len(ids), _IDS_PER_REQUEST):
                 some = list(ids[start : start + _IDS_PER_REQUEST])
                 async for stored in self._database[collection].find({"_id": {"$in": some}}):
-                    found[stored["_id"]] = from_mongo(stored)
+                    document = from_mongo(stored)
+                    found[document["id"]] = document
         return found
 
     async def find(self, collection: Collection, query: Query) -> Page:

@@ -1,8 +1,8 @@
 """Build the live state from documents, as after a restart: the inverse of views.py.
 
 Derived values (remaining work, queues, who waits for whom) are computed, never read. Every client and lease
-gets a full grace period. What a restart interrupted is asked for again: effects of tasks that were being looked
-at or finished. Documents of a batch that was torn (a store without transactions, jobs are written last) are put
+gets a full grace period. What a restart interrupted is asked for again: effects of tasks that were being
+looked at or finished. Documents of a torn batch (a store without transactions; jobs are written last) are put
 right.
 """
 

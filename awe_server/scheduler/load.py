@@ -6,7 +6,7 @@ looked at or finished. Documents of a torn batch (a store without transactions; 
 right.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
@@ -36,7 +36,9 @@ class LoadInput:
 
     jobs: Iterable[Document] = ()
     tasks: Iterable[Document] = ()
-    workunits: Iterable[Document] = ()  #: also completed ones: they count
+    workunits: Iterable[Document] = ()  #: also completed ones: they count; or instead of these:
+    #: how many are completed, by task; only where these and the live ones are all that were handed out
+    completed: Mapping[str, int] = field(default_factory=dict)
     clients: Iterable[Document] = ()
     counters: Document | None = None  #: meta "counters"
     queue: Document | None = None  #: meta "queue"
@@ -55,7 +57,7 @@ def load(documents: LoadInput, ctx: Context) -> State:
         client.deadline_s = ctx.now_s + state.rules.lease_s
         client.offline_s = ctx.now_s
         state.clients[client.id] = client
-    load_jobs(state, ctx, documents.jobs, documents.tasks, documents.workunits)
+    load_jobs(state, ctx, documents.jobs, documents.tasks, documents.workunits, documents.completed)
     return state
 
 
@@ -65,6 +67,7 @@ def load_jobs(
     jobs: Iterable[Document],
     tasks: Iterable[Document],
     workunits: Iterable[Document],
+    completed: Mapping[str, int] | None = None,
 ) -> None:
     """Add jobs to the state: all of them at a start, or one that had ended and is wanted again."""
     by_job: dict[JobId, list[Task]] = {}
@@ -83,16 +86,19 @@ def load_jobs(
             seen.setdefault(task.id, set()).add(document["rank"])
             _place(state, ctx, task, document)
     for job in new.values():
-        _resume(state, ctx, job, seen)
+        for task in job.tasks:
+            if completed and task.id in completed:
+                task.done = completed[task.id]
+            elif task.is_cut and not task.is_done:
+                _restore_missing(state, task, seen.get(task.id, set()))
+            task.set_input_bytes()
+        _resume(state, ctx, job)
 
 
-def _resume(state: State, ctx: Context, job: Job, seen: dict[TaskId, set[int]]) -> None:
+def _resume(state: State, ctx: Context, job: Job) -> None:
     """Go on where the documents say it stood."""
     _put_right(state, ctx, job)
     for task in job.tasks:
-        if task.is_cut and not task.is_done:
-            _restore_missing(state, task, seen.get(task.id, set()))
-        task.set_input_bytes()
         if job.state not in ACTIVE_JOBS or task.state not in RUNNING_TASKS:
             continue
         for unit in sorted(task.units.values(), key=lambda unit: unit.rank):

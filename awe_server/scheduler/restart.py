@@ -24,9 +24,6 @@ from shared_models.ids import TaskId, WorkunitId
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME
 
-#: No node of an `update` output is ours to remove: it is an input, or belongs to another task.
-_KEPT_OUTPUT = "update"
-
 
 def standing(job: Job) -> JobState:
     """Where an active job stands, as its tasks say."""
@@ -52,7 +49,7 @@ def descendants(task: Task) -> set[Task]:
 
 def output_nodes(tasks: Iterable[Task]) -> tuple[str, ...]:
     """Nodes that were made for the tasks' outputs, each once."""
-    nodes = (io.get("node") for task in tasks if task.is_cut for io in task.outputs if _is_own(io))
+    nodes = (io.get("node") for task in tasks if task.is_cut for io in task.outputs)
     return tuple(dict.fromkeys(node for node in nodes if node and node != "-"))
 
 
@@ -147,25 +144,13 @@ def _blank(task: Task) -> None:
     task.partinfo = task.partinfo_wanted
     task.computetime = task.createddate = task.starteddate = task.completeddate = 0.0
     task.notes = ""
-    task.inputs = [_unlocated(io) for io in task.inputs]
-    task.outputs = [_nodeless(io) for io in task.outputs]
+    task.inputs = [_without_node(io) if io.get("origin") else io for io in task.inputs]
+    task.outputs = [_without_node(io) for io in task.outputs]
     task.set_input_bytes()
 
 
-def _is_own(io: Document) -> bool:
-    return io.get("type") != _KEPT_OUTPUT
-
-
-def _nodeless(io: Document) -> Document:
-    if not _is_own(io):
-        return io
+def _without_node(io: Document) -> Document:
     return {**{key: value for key, value in io.items() if key != "_md5"}, "node": "", "size": 0}
-
-
-def _unlocated(io: Document) -> Document:
-    if not io.get("origin"):
-        return io
-    return {**{key: value for key, value in io.items() if key != "_md5"}, "node": "", "url": "", "size": 0}
 
 
 def _task_of(id: WorkunitId) -> TaskId:

@@ -7,7 +7,7 @@ goes back at once and nobody is blamed for it.
 """
 
 from awe_server.scheduler.clients import forget_client
-from awe_server.scheduler.failure import put_aside, withdraw
+from awe_server.scheduler.failure import put_aside, withdraw_all
 from awe_server.scheduler.state import Client, Context, State
 from shared_models.errors import ClientNotFound, Conflict
 from shared_models.ids import ClientId
@@ -66,8 +66,7 @@ def remove_client(state: State, ctx: Context, client_id: ClientId) -> None:
     It comes back by registering anew. Raises ClientNotFound.
     """
     client = _find(state, client_id)
-    while client.holds:
-        withdraw(state, ctx, next(iter(client.holds.values())), "client removed")
+    withdraw_all(state, ctx, client, "client removed")
     state.tell(client)
     forget_client(state, client)
     state.stopped[client.id] = None

@@ -1,10 +1,12 @@
-"""One frozen Settings: command-line flags > environment AWE_* > defaults. Units are in the names."""
+"""Settings, once and frozen: flags > environment AWE_* > config file > defaults. Units are in the names."""
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 GIB = 1024**3
 
@@ -35,3 +37,16 @@ class Settings(BaseSettings):
     free_floor_bytes: int = Field(default=GIB // 4, ge=0)  #: below this much free disk uploads are refused
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["human", "json"] = "human"
+
+    @classmethod
+    def load(cls, config: Path | None, flags: Mapping[str, Any]) -> Self:
+        """Join the sources.
+
+        Raises ValidationError for a bad value, OSError or ValueError for a file that is missing or no
+        settings.
+        """
+        stored = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
+        unknown = sorted(stored.keys() - cls.model_fields.keys())
+        if unknown:
+            raise ValueError(f"unknown setting '{unknown[0]}'")
+        return cls(**{**stored, **EnvSettingsSource(cls)(), **flags})

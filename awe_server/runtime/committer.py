@@ -127,6 +127,20 @@ class Committer(Generic[A]):
             self.break_off(StoreUnavailable("the server stops: it could not write its state"))
             self._fatal(exc)
 
+    async def idle(self) -> None:
+        """Return when nothing is marked and nothing is being written, however long that takes."""
+        while self._dirty or self._flying is not None:
+            try:
+                await self.settled()
+            except StoreUnavailable:
+                if self._broken is not None:
+                    raise
+
+    def discard(self, error: AweError) -> None:
+        """Forget the gathering batch (the caller has dropped its marks) and answer those who wait for it."""
+        self._dirty = False
+        self._open.fail(error)
+
     def break_off(self, error: AweError) -> None:
         """Refuse from now on, and answer those who wait with the error."""
         self._broken = error

@@ -1,112 +1,459 @@
-"""The shell around the pure scheduler: runs transitions, makes what they changed durable, then answers."""
+"""The shell around the pure scheduler: runs transitions, makes what they changed durable, then answers.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+Every transition runs to its end on the event loop, so there are no locks. What it marked joins the gathering
+batch (committer.py); whoever asked is answered when everything marked up to then is durable, also if the call
+itself changed nothing: the repeat of a request must not overtake its original.
 
-from awe_server.store.base import Collection, Document, Match, Operation, Page, Query
-from shared_models.ids import JobId, WorkunitId
+A transition that fails in a way the rules do not know (a bug) may leave the state half changed. Then the
+state is thrown away with the gathering batch, nobody of whom was answered yet, and read again from the
+store: the same as a crash and a restart, without the restart.
+"""
 
-if TYPE_CHECKING:
-    from awe_server.runtime.events import EventLog
-    from awe_server.runtime.waiters import Waiters
-    from awe_server.scheduler.state import Context, State
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from awe_server.runtime import recovery
+from awe_server.runtime.clock import Clock
+from awe_server.runtime.committer import Batch, Committer
+from awe_server.runtime.events import EventLog
+from awe_server.runtime.waiters import Waiters
+from awe_server.scheduler import views
+from awe_server.scheduler.state import Changes, Context, Effect, ForgetJob, State
+from awe_server.settings import Settings
+from awe_server.store.base import (
+    Collection,
+    Delete,
+    DeleteWhere,
+    Document,
+    Match,
+    Operation,
+    Page,
+    Put,
+    Query,
+    Store,
+)
+from shared_models.errors import AweError, JobNotFound, ShuttingDown, StoreUnavailable, Unavailable
+from shared_models.ids import ClientId, JobId, WorkunitId
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+TOKEN_BYTES = 16
+RELOAD_PAUSE_S = 10.0  #: a bug that strikes again this soon is answered with 500 only
+FLUSH_S = 10.0  #: how long a stopping server waits for its store
+
+
+class Starting(Unavailable):
+    """The server is reading its state; try again."""
+
+    code = "starting"
+
+
+class Phase(Enum):
+    """Where the engine is in its life."""
+
+    NEW = auto()
+    STARTING = auto()  #: reading the state
+    READY = auto()
+    CLOSING = auto()  #: nothing new; what was accepted becomes durable
+
+
+class Duties(Protocol):
+    """What goes on beside requests: effects, ticks, sweeps (duties.py)."""
+
+    @property
+    def troubles(self) -> Mapping[str, str]: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    def begin(self, effects: Iterable[Effect]) -> None: ...
+    def abandon(self) -> None: ...
+
+
+def new_token() -> str:
+    """A lease's random token."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
 
 class Engine:
-    """Owns the live state. One event loop, so no locks."""
+    """Owns the live state."""
 
-    state: "State"
-    waiters: "Waiters"
-    events: "EventLog"
-    server_uuid: str
-    store_name: str
+    def __init__(
+        self, store: Store, settings: Settings, clock: Clock, fatal: Callable[[BaseException], None]
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.server_uuid = ""  #: the same over restarts on the same store
+        self.events = EventLog(clock)
+        self.waiters = Waiters(lambda: self._live)
+        self._store = store
+        self._fatal = fatal
+        self._phase = Phase.NEW
+        self._loaded = False  #: the live state is what the store says
+        self._live = State(recovery.rules(settings))
+        self._extra: list[Operation] = []  #: documents that are not the scheduler's
+        self._flying: list[Changes] = []  #: taken, not durable yet
+        self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and since when
+        self._committer: Committer[Changes] = Committer(
+            store,
+            take=self._take,
+            applied=self._applied,
+            fatal=fatal,
+            commit_wait_s=settings.commit_wait_s,
+        )
+        self._writer: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._no_reload_before_s = 0.0
+        self._duties: Duties | None = None
 
-    def context(self) -> "Context":
+    def attach(self, duties: Duties) -> None:
+        """Give it what goes on beside requests; before `start`."""
+        self._duties = duties
+
+    # -- transitions -----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The live state, to look at. Raises Starting while it is being read."""
+        self._check_loaded()
+        return self._live
+
+    def _check_loaded(self) -> None:
+        if not self._loaded:
+            raise Starting()
+
+    def context(self) -> Context:
         """Now, and a source of tokens, for one transition."""
-        raise NotImplementedError
+        return Context(self.clock.monotonic(), self.clock.wall(), new_token)
+
+    def run(
+        self, transition: Callable[Concatenate[State, Context, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a transition now without waiting for the disk: only for what promises nobody anything."""
+        state = self.state
+        if self._phase is Phase.CLOSING:
+            raise ShuttingDown()
+        try:
+            return transition(state, self.context(), *args, **kwargs)
+        except AweError:
+            raise
+        except Exception as exc:
+            self._distrust(exc)
+            raise
+        finally:
+            if not self._live.changes.is_empty():
+                self._committer.touch()
 
     async def do(
-        self, transition: "Callable[Concatenate[State, Context, P], T]", *args: P.args, **kwargs: P.kwargs
+        self, transition: Callable[Concatenate[State, Context, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a transition now; return its result when everything marked so far is durable.
 
         Raises what the transition refuses with, or StoreUnavailable when the store did not take the batch in
         commit_wait_s (the change stays and will be committed).
         """
-        raise NotImplementedError
+        result = self.run(transition, *args, **kwargs)
+        await self._committer.settled()
+        return result
 
     async def do_with(
         self,
         ops: Sequence[Operation],
-        transition: "Callable[Concatenate[State, Context, P], T]",
+        transition: Callable[Concatenate[State, Context, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         """As `do`, with further documents in the same batch."""
-        raise NotImplementedError
+        result = self.run(transition, *args, **kwargs)
+        self._add(ops)
+        await self._committer.settled()
+        return result
 
-    async def look(self, view: "Callable[Concatenate[State, P], T]", *args: P.args, **kwargs: P.kwargs) -> T:
+    async def look(self, view: Callable[Concatenate[State, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a pure view of the state; return when everything it could have seen is durable."""
-        raise NotImplementedError
+        result = view(self.state, *args, **kwargs)
+        await self._committer.settled()
+        return result
 
-    async def put(self, *ops: Operation) -> None:
+    async def settled(self) -> None:
+        """Return when everything marked so far is durable."""
+        await self._committer.settled()
+
+    # -- documents -------------------------------------------------------------------------------------------
+
+    async def put(self, *operations: Operation) -> None:
         """Store documents that are not the scheduler's (nodes, users), in the same group commit."""
-        raise NotImplementedError
+        self._add(operations)
+        await self._committer.settled()
+
+    def _add(self, operations: Iterable[Operation]) -> None:
+        self._check_loaded()
+        self._extra += operations
+        if self._extra:
+            self._committer.touch()
 
     async def get(self, collection: Collection, id: str) -> Document | None:
         """One stored document; what was marked before is waited for."""
-        raise NotImplementedError
+        await self._readable()
+        return await self._store.get(collection, id)
 
     async def get_many(self, collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
         """Stored documents by id; what was marked before is waited for."""
-        raise NotImplementedError
+        await self._readable()
+        return await self._store.get_many(collection, ids)
 
     async def find(self, collection: Collection, query: Query) -> Page:
         """A page of stored documents; what was marked before is waited for."""
-        raise NotImplementedError
+        await self._readable()
+        return await self._store.find(collection, query)
+
+    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        """All matching stored documents in id order, streamed; what was marked before is waited for."""
+        await self._readable()
+        async for document in self._store.scan(collection, where):
+            yield document
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a field."""
-        raise NotImplementedError
+        await self._readable()
+        return await self._store.distinct(collection, field, where)
 
     async def count_by(
         self, collection: Collection, field: str, where: Sequence[Match] = ()
     ) -> dict[str, int]:
         """How many documents there are for each value of a field."""
-        raise NotImplementedError
+        await self._readable()
+        return await self._store.count_by(collection, field, where)
 
-    async def ensure_job(self, job_id: JobId) -> None:
-        """Load a finished job back into the live state, so that a verb can act on it.
-
-        Raises JobNotFound.
-        """
-        raise NotImplementedError
+    async def _readable(self) -> None:
+        self._check_loaded()
+        await self._committer.settled()
 
     async def job_documents(self, job_id: JobId) -> tuple[Document, list[Document]]:
         """A job and its tasks, live or stored. Raises JobNotFound."""
-        raise NotImplementedError
+        live = self.state.jobs.get(job_id)
+        if live is not None:
+            found = views.job_document(live), [views.task_document(task) for task in live.tasks]
+            await self._committer.settled()
+            return found
+        document = await self.get("jobs", job_id)
+        if document is None:
+            raise JobNotFound(job_id=job_id[:100])
+        tasks = await self._store.find("tasks", Query((Match("jobid", (job_id,)),), order="index"))
+        return document, tasks.documents
 
     async def finished(self, workunit_ids: Sequence[WorkunitId]) -> Mapping[WorkunitId, Document]:
-        """Documents of workunits that are not live any more, for `report` and `exchange`."""
-        raise NotImplementedError
+        """Documents of workunits that are not live any more, for `report` and `exchange`.
+
+        Complete at the moment it returns: a workunit that left memory during the look-up is looked up as
+        well.
+        """
+        found: dict[WorkunitId, Document] = {}
+        asked: set[WorkunitId] = set()
+        while True:
+            live = self.state.workunits
+            missing: list[WorkunitId] = []
+            for id in workunit_ids:
+                if id in found or id in live:
+                    continue
+                document = self._not_durable_yet(id)
+                if document is not None:
+                    found[id] = document
+                elif id not in asked:
+                    missing.append(id)
+            if not missing:
+                return found
+            asked.update(missing)
+            stored = await self._store.get_many("workunits", missing)
+            found.update((WorkunitId(id), document) for id, document in stored.items())
+
+    def _not_durable_yet(self, id: WorkunitId) -> Document | None:
+        for changes in (self._live.changes, *reversed(self._flying)):
+            if id in changes.workunits:
+                return views.unit_document(changes.workunits[id])
+        return None
+
+    # -- finished jobs ---------------------------------------------------------------------------------------
+
+    async def ensure_job(self, job_id: JobId) -> None:
+        """Bring a finished job back into the live state, so that a verb can act on it. Raises JobNotFound."""
+        if job_id in self.state.jobs:
+            return
+        await self._readable()
+        documents = await recovery.read_job(self._store, job_id)
+        if documents is None:
+            raise JobNotFound(job_id=job_id[:100])
+        if job_id not in self.state.jobs:  # somebody else may have brought it meanwhile
+            recovery.revive(self._live, self.context(), documents)
+            self._visitors[job_id] = self.clock.monotonic()
+
+    def see_off(self, older_than_s: float = 0.0) -> None:
+        """Let finished jobs leave memory that have been there for so long and have nothing to be written."""
+        before_s = self.clock.monotonic() - older_than_s
+        for job_id in [id for id, since_s in self._visitors.items() if since_s <= before_s]:
+            job = self._live.jobs.get(job_id)
+            if job is None or not self._is_dirty(job_id):
+                del self._visitors[job_id]
+                self._live.forget_job(job_id)
+
+    def retire(self, job_id: JobId) -> bool:
+        """Make sure that a job is not in memory; False if it is not finished or still to be written."""
+        job = self.state.jobs.get(job_id)
+        if job is None:
+            return True
+        return not self._is_dirty(job_id) and self._live.forget_job(job_id)
+
+    def _is_dirty(self, job_id: JobId) -> bool:
+        job = self._live.jobs[job_id]
+        return any(
+            job_id in changes.jobs or any(task.id in changes.tasks for task in job.tasks)
+            for changes in (self._live.changes, *self._flying)
+        )
+
+    # -- committing ------------------------------------------------------------------------------------------
+
+    def _take(self) -> Batch[Changes]:
+        changes = self._live.take()
+        extra, self._extra = self._extra, []
+        ops: list[Operation] = [
+            Delete(removal.collection, removal.value)
+            if removal.field == "id"
+            else DeleteWhere(removal.collection, removal.field, removal.value)
+            for removal in changes.removals
+        ]
+        ops += extra
+        ops += [
+            Put(cast(Collection, name), document) for name, document in views.documents(self._live, changes)
+        ]
+        self._flying.append(changes)
+        return Batch(ops, [changes])
+
+    def _applied(self, batch: Batch[Changes]) -> None:
+        self._flying.clear()
+        now_s = self.clock.monotonic()
+        for changes in batch.after:
+            self.events.publish({"code": event.code, **event.fields} for event in changes.events)
+            self.waiters.revised(changes.revised)
+            self.waiters.appeared(changes.work)
+            self.waiters.tell(changes.told)
+            for removal in changes.removals:
+                if removal.collection == "clients":
+                    self.waiters.forget(ClientId(removal.value))
+            for effect in changes.effects:
+                if isinstance(effect, ForgetJob):
+                    self._visitors[effect.job_id] = now_s
+            if changes.effects and self._duties is not None:
+                self._duties.begin(e for e in changes.effects if not isinstance(e, ForgetJob))
+        if self._visitors:
+            self.see_off()
+
+    def _distrust(self, exc: Exception) -> None:
+        """A transition broke: begin again from the store."""
+        log.critical("transition_failed", exc_info=exc, extra={"error": type(exc).__name__})
+        now_s = self.clock.monotonic()
+        if self._phase is not Phase.READY or now_s < self._no_reload_before_s:
+            return
+        self._no_reload_before_s = now_s + RELOAD_PAUSE_S
+        self._phase, self._loaded = Phase.STARTING, False
+        self._live.take()
+        self._extra = []
+        self._committer.discard(Starting())
+        if self._duties is not None:
+            self._duties.abandon()
+        self._reloading = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        try:
+            await self._committer.idle()
+            await self._recover()
+            log.warning("state_reloaded")
+        except Exception as exc:  # noqa: BLE001 - whatever it is, going on without a state is worse
+            self._fatal(exc)
+
+    # -- life ------------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
-        """Whether recovery is over and nothing stops the engine."""
-        raise NotImplementedError
+        """Whether the state was read and nothing stops the engine."""
+        return self._phase is Phase.READY
 
     @property
     def store_trouble(self) -> str:
         """What the store answered last, "" when it works; for /health."""
-        raise NotImplementedError
+        return self._committer.trouble
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What keeps a task's data from being looked at or put together, by task id; for `why`."""
+        return {} if self._duties is None else self._duties.troubles
+
+    @property
+    def store_name(self) -> str:
+        """The store, without secrets."""
+        return self._store.name
+
+    @property
+    def commits(self) -> tuple[int, int]:
+        """Batches and documents written since the start."""
+        return self._committer.batches, self._committer.operations
 
     async def start(self) -> None:
-        """Recover, then start ticking."""
-        raise NotImplementedError
+        """Open the store, recover, start what goes on beside requests.
+
+        Waits for a store that does not answer. Raises StoreLocked, StoreCorrupt, StoreVersion.
+        """
+        self._phase = Phase.STARTING
+        await recovery.patiently(self._store.open, "open")
+        self._writer = asyncio.create_task(self._committer.run())
+        await self._recover()
+        if self._duties is not None:
+            await self._duties.start()
+
+    async def _recover(self) -> None:
+        self._live = await recovery.patiently(
+            lambda: recovery.read_state(self._store, self.settings, self.context), "recover"
+        )
+        self.server_uuid = await recovery.patiently(lambda: recovery.server_uuid(self._store), "recover")
+        self._visitors.clear()
+        self.waiters.reset()
+        self._loaded = True
+        if self._phase is Phase.STARTING:
+            self._phase = Phase.READY
+        if not self._live.changes.is_empty():
+            self._committer.touch()
+
+    def close(self) -> None:
+        """Refuse new work and end every wait."""
+        if self._phase is not Phase.NEW:
+            self._phase = Phase.CLOSING
+        self.waiters.close()
+        self.events.close()
 
     async def stop(self) -> None:
-        """Refuse new work, make everything durable, stop the background tasks."""
-        raise NotImplementedError
+        """Make everything durable and let go of the store; safe to call twice and before start."""
+        self.close()
+        if self._duties is not None:
+            await self._duties.stop()
+        for task in (self._reloading, self._writer):
+            if task is self._writer and task is not None:
+                await self._flush()
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._writer = None
+        self._committer.break_off(ShuttingDown())
+        await self._store.close()
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await self._committer.idle()
+        except TimeoutError:
+            log.error("not_everything_written", extra={"reason": self.store_trouble})
+        except StoreUnavailable as exc:
+            log.error("not_everything_written", extra={"reason": exc.message})

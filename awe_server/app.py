@@ -1,0 +1,145 @@
+"""Composition root: the only file that knows all rooms. Builds a server from settings and runs it.
+
+The socket is bound first (a taken port is found before the data is touched) and answers `/health` while the
+store is opened and the state recovered; everything else is refused as not ready until then.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from awe_server.api import build_api
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.clock import Clock
+from awe_server.runtime.duties import BackgroundDuties
+from awe_server.runtime.engine import Engine
+from awe_server.runtime.services import Services
+from awe_server.settings import Settings
+from awe_server.store.open import open_store
+from shared_models.errors import AweError
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 5  #: how long requests in progress may take to end at shutdown
+STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
+
+
+class CannotStart(AweError):
+    """The server cannot start."""
+
+    code = "cannot_start"
+
+
+def new_id() -> str:
+    """A random uuid4 as text."""
+    return str(uuid.uuid4())
+
+
+def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseException], None]) -> Services:
+    """Put the rooms together; nothing is opened yet."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    engine = Engine(open_store(settings.store_url, settings.data_dir), settings, clock, fatal)
+    nodes = NodeStore(
+        settings.data_dir / "nodes",
+        engine,
+        new_id,
+        clock.wall,
+        settings.free_floor_bytes,
+    )
+    logs_dir = settings.data_dir / "logs"
+    engine.attach(BackgroundDuties(engine, nodes, logs_dir, new_id, fatal))
+    return Services(
+        engine=engine, nodes=nodes, settings=settings, logs_dir=logs_dir, new_id=new_id, wall=clock.wall
+    )
+
+
+def _die(exc: BaseException) -> None:
+    """Stop at once: what is on disk is right, what is in memory may not be."""
+    log.critical("server_stops", exc_info=exc, extra={"reason": str(exc) or type(exc).__name__})
+    logging.shutdown()
+    os._exit(STATE_LOST)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that lets us end long-polls first and does not kill the process when it is done."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._services.engine.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, proto)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(4096)
+    except OSError as exc:
+        raise CannotStart(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
+    sock.setblocking(False)
+    return sock
+
+
+def _address(settings: Settings, sock: socket.socket) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{sock.getsockname()[1]}"
+
+
+async def _serve(settings: Settings) -> None:
+    sock = _bind(settings.host, settings.port)
+    services = build_services(settings, clock=Clock(), fatal=_die)
+    app: FastAPI = build_api(services)
+    config = uvicorn.Config(
+        app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, timeout_graceful_shutdown=GRACE_S, backlog=4096,
+    )  # fmt: skip
+    server = _Uvicorn(config, services)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        starting = asyncio.create_task(services.engine.start())
+        await asyncio.wait({starting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            print(f"awe-server listening on {_address(settings, sock)}", flush=True)
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        await serving
+    finally:
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+        await services.engine.stop()
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop. Returns the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+    except AweError as exc:
+        print(f"awe-server: {exc.message}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,120 @@
+"""The `awe-server` command: serve, check, export."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from pydantic import ValidationError
+
+from awe_server import app as composition
+from awe_server.runtime import logs
+from awe_server.settings import Settings
+from awe_server.store.base import COLLECTIONS, Store
+from awe_server.store.open import open_store
+from shared_models.errors import AweError
+
+cli = typer.Typer(
+    name="awe-server", no_args_is_help=True, add_completion=False, help="The AWE job server.",
+    context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
+)  # fmt: skip
+
+Data = Annotated[Path | None, typer.Option("--data", help="Data directory [default: awe-data].")]
+StoreUrl = Annotated[
+    str | None, typer.Option("--store", help="mongodb://…; default: SQLite in the data directory.")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file of settings; flags and AWE_* variables win.")
+]
+
+
+def _settings(config: Path | None, **flags: Any) -> Settings:
+    try:
+        return Settings.load(config, {name: value for name, value in flags.items() if value is not None})
+    except ValidationError as exc:
+        for problem in exc.errors():
+            name = ".".join(str(part) for part in problem["loc"])
+            print(f"awe-server: setting {name}: {problem['msg']}", file=sys.stderr)
+        raise typer.Exit(2) from exc
+    except (OSError, ValueError) as exc:
+        print(f"awe-server: {config}: {exc}", file=sys.stderr)
+        raise typer.Exit(2) from exc
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 = any free one [default: 8001].")] = None,
+    data: Data = None,
+    store: StoreUrl = None,
+    config: Config = None,
+    policy: Annotated[str | None, typer.Option(help="fcfs or fair [default: fcfs].")] = None,
+    public_url: Annotated[str | None, typer.Option(help="How clients reach the server.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Name of this server's job numbers.")] = None,
+    lease_s: Annotated[
+        float | None, typer.Option(help="Seconds until a silent client loses its work.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="human or json.")] = None,
+) -> None:
+    """Run the server until SIGTERM or SIGINT."""
+    settings = _settings(
+        config, host=host, port=port, data_dir=data, store_url=store, policy=policy, public_url=public_url,
+        domain=domain, lease_s=lease_s, log_level=log_level, log_format=log_format,
+    )  # fmt: skip
+    logs.configure(settings.log_level, settings.log_format)
+    raise typer.Exit(composition.run(settings))
+
+
+@cli.command()
+def check(data: Data = None, store: StoreUrl = None, config: Config = None) -> None:
+    """Look for damage in the store and for documents that do not fit together. No server may be running."""
+    _with_store(_settings(config, data_dir=data, store_url=store), _check)
+
+
+@cli.command()
+def export(data: Data = None, store: StoreUrl = None, config: Config = None) -> None:
+    """Write every stored document as a line {"collection": …, "document": …}. No server may be running."""
+    _with_store(_settings(config, data_dir=data, store_url=store), _export)
+
+
+def _with_store(settings: Settings, action: Any) -> None:
+    async def use() -> int:
+        store = open_store(settings.store_url, settings.data_dir)
+        await store.open()
+        try:
+            return int(await action(store))
+        finally:
+            await store.close()
+
+    try:
+        code = asyncio.run(use())
+    except AweError as exc:
+        print(f"awe-server: {exc.message}", file=sys.stderr)
+        code = 1
+    raise typer.Exit(code)
+
+
+async def _check(store: Store) -> int:
+    problems = await store.check()
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{store.name}: sound")
+    return 1 if problems else 0
+
+
+async def _export(store: Store) -> int:
+    out = sys.stdout.buffer
+    for collection in COLLECTIONS:
+        async for document in store.scan(collection):
+            out.write(orjson.dumps({"collection": collection, "document": document}) + b"\n")
+    out.flush()
+    return 0
+
+
+def main() -> None:
+    """Entry point of `awe-server`."""
+    cli()

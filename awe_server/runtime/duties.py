@@ -1,0 +1,92 @@
+"""What goes on beside requests: effects, ticks, the sweep for expired jobs, the collection of orphans."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.effects import Effects
+from awe_server.runtime.engine import Engine
+from awe_server.runtime.expiry import Expiry
+from awe_server.runtime.finish import Finisher
+from awe_server.runtime.prepare import FOREIGN_TIMEOUT_S, Preparer
+from awe_server.runtime.ticker import Ticker
+from awe_server.scheduler.state import Effect
+from shared_models.errors import AweError
+
+log = logging.getLogger(__name__)
+
+ORPHANS_EVERY_S = 3600.0
+
+
+class BackgroundDuties:
+    """Starts and stops all of them together."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        nodes: NodeStore,
+        logs_dir: Path,
+        new_id: Callable[[], str],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        settings = engine.settings
+        self._fatal = fatal
+        self._nodes = nodes
+        self._http = httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
+        self.effects = Effects(nodes, Preparer(engine, nodes, self._http, new_id), Finisher(engine, nodes))
+        self.ticker = Ticker(engine, settings.tick_s)
+        self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
+        self._running: list[asyncio.Task[None]] = []
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What keeps a task's effect from being done, by task id."""
+        return self.effects.troubles
+
+    async def start(self) -> None:
+        """Begin; the state has been read."""
+        await self._nodes.start()
+        self.effects.start()
+        self._running = [
+            asyncio.create_task(self._guard(duty))
+            for duty in (self.ticker.run(), self.expiry.run(), self._collect_orphans())
+        ]
+
+    async def stop(self) -> None:
+        """End them; safe to call twice and before start."""
+        running, self._running = self._running, []
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self.effects.stop()
+        await self._nodes.stop()
+        await self._http.aclose()
+
+    def begin(self, effects: Iterable[Effect]) -> None:
+        """Carry these out."""
+        self.effects.begin(effects)
+
+    def abandon(self) -> None:
+        """Forget what was asked for: the state is read anew."""
+        self.effects.abandon()
+
+    async def _guard(self, duty: Coroutine[Any, Any, None]) -> None:
+        try:
+            await duty
+        except Exception as exc:  # noqa: BLE001 - a server whose clock or sweeps stand still must not go on
+            self._fatal(exc)
+
+    async def _collect_orphans(self) -> None:
+        while True:
+            try:
+                removed = await self._nodes.collect_orphans()
+                if removed:
+                    log.info("orphans_removed", extra={"files": removed})
+            except (AweError, OSError) as exc:
+                log.warning("orphans_not_collected", extra={"reason": str(exc)})
+            await asyncio.sleep(ORPHANS_EVERY_S)

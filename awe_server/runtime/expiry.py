@@ -1,0 +1,103 @@
+"""Remove finished jobs whose time has come, with their tasks, workunits, output nodes and logs.
+
+Source: AWE lib/core/jobmgr.go UpdateJobExpire (every 60 minutes; completed or deleted jobs with an
+expiration in the past); differs: an expired job leaves nothing behind, and nodes of jobs that no longer
+exist go as well.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.engine import Engine
+from awe_server.store.base import Delete, DeleteWhere, Match, Query
+from shared_models.errors import AweError, NodeNotFound
+from shared_models.ids import JobId
+from shared_models.states import JobState
+from shared_models.times import rfc3339
+
+log = logging.getLogger(__name__)
+
+PAGE = 200  #: jobs removed between two looks at the store
+EXPIRING = (JobState.COMPLETED.value, JobState.DELETED.value)
+
+
+class Expiry:
+    """The sweep."""
+
+    def __init__(self, engine: Engine, nodes: NodeStore, logs_dir: Path, every_s: float) -> None:
+        self._engine = engine
+        self._nodes = nodes
+        self._logs_dir = logs_dir
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        """Sweep until cancelled; a sweep that fails is repeated at the next turn."""
+        while True:
+            try:
+                await self.once()
+            except AweError as exc:
+                log.warning("sweep_failed", extra={"reason": exc.message})
+            await asyncio.sleep(self._every_s)
+
+    async def once(self) -> int:
+        """Remove what has expired by now; how many jobs that were."""
+        now = rfc3339(self._engine.clock.wall())
+        expired = (
+            Match("state", EXPIRING),
+            Match("expiration", (EARLIEST,), "ge"),
+            Match("expiration", (now,), "lt"),
+        )
+        removed = 0
+        while True:
+            page = await self._engine.find("jobs", Query(where=expired, limit=PAGE, order="expiration"))
+            gone = [job for job in page.documents if await self._remove(JobId(job["id"]))]
+            removed += len(gone)
+            if not gone:
+                break
+        await self._sweep_leftovers()
+        return removed
+
+    async def _remove(self, job_id: JobId) -> bool:
+        if not self._engine.retire(job_id):
+            return False  # in use right now; next time
+        await self._engine.put(
+            Delete("jobs", job_id),
+            DeleteWhere("workunits", "jobid", job_id),
+            DeleteWhere("tasks", "jobid", job_id),
+        )
+        self._engine.events.publish([{"code": "JE", "jobid": job_id}])
+        log.info("job_expired", extra={"job_id": job_id})
+        await self._remove_files([job_id])
+        return True
+
+    async def _sweep_leftovers(self) -> None:
+        """Nodes and logs of jobs that are gone: a crash may have come between the job and its files."""
+        owners = [JobId(id) for id in await self._engine.distinct("nodes", "job") if id]
+        owners += [JobId(name) for name in await asyncio.to_thread(_names, self._logs_dir)]
+        for start in range(0, len(owners), PAGE):
+            some = owners[start : start + PAGE]
+            known = await self._engine.get_many("jobs", some)
+            await self._remove_files([job_id for job_id in some if job_id not in known])
+
+    async def _remove_files(self, job_ids: Sequence[JobId]) -> None:
+        for job_id in job_ids:
+            nodes = await self._engine.find("nodes", Query(where=(Match("job", (job_id,)),)))
+            for node in nodes.documents:
+                try:
+                    await self._nodes.delete(node["id"])
+                except NodeNotFound:
+                    continue
+            await asyncio.to_thread(shutil.rmtree, self._logs_dir / quote(job_id, safe=""), True)
+
+
+#: Times before this one mean "never".
+EARLIEST = rfc3339(1.0)
+
+
+def _names(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []

@@ -1,0 +1,89 @@
+"""Make a task's outputs whole: the accepted attempts' files, in rank order, become one file per output."""
+
+import logging
+
+from awe_server.data.errors import InvalidData, MissingPart, NotCuttable
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.engine import Engine
+from awe_server.scheduler.facts import OutputFact
+from awe_server.scheduler.finish import task_finished, task_unfinishable
+from awe_server.scheduler.state import FinishTask, Task
+from awe_server.store.base import Document, Match
+from shared_models.errors import NodeNotFound
+from shared_models.states import WorkunitState
+
+log = logging.getLogger(__name__)
+
+#: (rank, attempt) of the files that make an output
+_Parts = list[tuple[int, int]]
+
+
+class Finisher:
+    """Carries out FinishTask."""
+
+    def __init__(self, engine: Engine, nodes: NodeStore) -> None:
+        self._engine = engine
+        self._nodes = nodes
+
+    async def __call__(self, effect: FinishTask) -> None:
+        """Assemble every output and tell the scheduler; what is missing is told by output and rank."""
+        task = self._engine.state.tasks.get(effect.task_id)
+        if task is None or task.generation != effect.generation or not task.finishing:
+            return
+        outputs = task.outputs
+        parts = await self._accepted(task, outputs)
+        facts: list[OutputFact] = []
+        for io in outputs:
+            try:
+                facts.append(await self._make_whole(io, parts[io["filename"]]))
+            except MissingPart as exc:
+                await self._give_up(effect, f"output {io['filename']}: part {exc.fields['rank']} is missing")
+                return
+            except NodeNotFound:
+                await self._give_up(effect, f"output {io['filename']}: its node {io['node']} was deleted")
+                return
+        await self._engine.do(task_finished, effect.task_id, effect.generation, facts)
+
+    async def _give_up(self, effect: FinishTask, reason: str) -> None:
+        await self._engine.do(task_unfinishable, effect.task_id, effect.generation, reason)
+
+    async def _accepted(self, task: Task, outputs: list[Document]) -> dict[str, _Parts]:
+        """Which attempt of each rank made each output.
+
+        A stock AWE worker does not say which outputs it made: then what was uploaded counts.
+        """
+        parts: dict[str, _Parts] = {io["filename"]: [] for io in outputs}
+        staged: dict[str, set[tuple[int, int]]] = {}
+        where = [Match("taskid", (task.id,)), Match("state", (WorkunitState.COMPLETED.value,))]
+        async for unit in self._engine.scan("workunits", where):
+            if unit["generation"] != task.generation:
+                continue
+            part = (unit["rank"], unit["attempt"])
+            said = None if unit["outputs"] is None else {output["filename"] for output in unit["outputs"]}
+            for io in outputs:
+                name = io["filename"]
+                if said is None and may_be_missing(io):
+                    if name not in staged:
+                        present = await self._nodes.staged_parts(io["node"])
+                        staged[name] = {(p.rank, p.attempt) for p in present}
+                    if part in staged[name]:
+                        parts[name].append(part)
+                elif said is None or name in said or not may_be_missing(io):
+                    parts[name].append(part)
+        return parts
+
+    async def _make_whole(self, io: Document, parts: _Parts) -> OutputFact:
+        if not parts:
+            return OutputFact(io["filename"], io["node"])
+        file = await self._nodes.assemble(io["node"], parts, io["header_lines"])
+        if io["shockindex"]:
+            try:
+                await self._nodes.build_index(io["node"], io["shockindex"])
+            except (NotCuttable, InvalidData) as exc:
+                log.info("output_not_indexed", extra={"node": io["node"], "reason": exc.message})
+        return OutputFact(io["filename"], io["node"], file.size, file.md5)
+
+
+def may_be_missing(io: Document) -> bool:
+    """Whether a workunit is done without this output."""
+    return bool(io["optional"] or io["nofile"])

@@ -1,0 +1,228 @@
+"""Read the state from the store: after a start, and after a bug made memory doubtful.
+
+Only what can still change is read: unfinished jobs, their tasks and live workunits, the clients. Finished
+workunits are counted by the store. A store that does not answer is waited for; a document that cannot be
+read is skipped with one line, and its job is shown suspended with the reason, so that it is not lost
+silently.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from awe_server.scheduler.load import LoadInput, load, load_jobs
+from awe_server.scheduler.state import Context, Rules, State
+from awe_server.settings import Settings
+from awe_server.store.base import Collection, Document, Match, Put, Store
+from shared_models.errors import StoreUnavailable
+from shared_models.limits import MAX_NOTES_CHARS
+from shared_models.states import JobState, WorkunitState
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH = 500  #: ids in one question to the store
+FIRST_RETRY_S = 0.1
+MAX_RETRY_S = 5.0
+
+UNFINISHED = tuple(
+    state.value for state in (JobState.INIT, JobState.QUEUED, JobState.IN_PROGRESS, JobState.SUSPEND)
+)
+LIVE = tuple(state.value for state in WorkunitState if state is not WorkunitState.COMPLETED)
+
+
+@dataclass(slots=True)
+class JobDocuments:
+    """All that is needed of one job."""
+
+    job: Document
+    tasks: list[Document] = field(default_factory=list)
+    workunits: list[Document] = field(default_factory=list)
+
+
+def rules(settings: Settings) -> Rules:
+    """The scheduler's part of the settings."""
+    return Rules(
+        lease_s=settings.lease_s,
+        max_work_failure=settings.max_work_failure,
+        max_client_failure=settings.max_client_failure,
+        max_lost=settings.max_lost,
+        retry_base_s=settings.retry_base_s,
+        retry_cap_s=settings.retry_cap_s,
+        policy=settings.policy,
+    )
+
+
+async def patiently(action: Callable[[], Awaitable[T]], what: str) -> T:
+    """Do it as soon as the store answers; every other error is the caller's."""
+    delay_s = FIRST_RETRY_S
+    while True:
+        try:
+            return await action()
+        except StoreUnavailable as exc:
+            log.warning("store_unavailable", extra={"during": what, "reason": exc.message})
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, MAX_RETRY_S)
+
+
+async def server_uuid(store: Store) -> str:
+    """The name this server goes by on this store; made at its first start."""
+    known = await store.get("meta", "server")
+    if known is None:
+        known = {"id": "server", "uuid": str(uuid.uuid4())}
+        await store.commit([Put("meta", known)])
+    return str(known["uuid"])
+
+
+async def read_state(store: Store, settings: Settings, context: Callable[[], Context]) -> State:
+    """The live state. Raises StoreUnavailable."""
+    clients = [document async for document in store.scan("clients")]
+    unfinished = [document async for document in store.scan("jobs", [Match("state", UNFINISHED)])]
+    counters, queue = await store.get("meta", "counters"), await store.get("meta", "queue")
+    found: list[JobDocuments] = []
+    for jobs in _batches(unfinished):
+        found += await read_jobs(store, jobs)
+    base = LoadInput(clients=clients, counters=counters, queue=queue, rules=rules(settings))
+    try:
+        state = load(_joined(base, found), context())
+    except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
+        log.error("documents_unreadable", extra={"error": f"{type(exc).__name__}: {exc}"})
+        state = await _load_what_is_sound(store, base, found, context())
+    log.info(
+        "state_read",
+        extra={"jobs": len(state.jobs), "tasks": len(state.tasks), "workunits": len(state.workunits)},
+    )
+    return state
+
+
+async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
+    """Some jobs with their tasks and workunits."""
+    found = {document["id"]: JobDocuments(document) for document in jobs}
+    tasks = {d["id"]: d async for d in store.scan("tasks", [Match("jobid", tuple(found))])}
+    for task in tasks.values():
+        found[task["jobid"]].tasks.append(task)
+    for some in _batches(list(tasks.values())):
+        for unit in await _workunits(store, some):
+            found[tasks[unit["taskid"]]["jobid"]].workunits.append(unit)
+    return list(found.values())
+
+
+async def read_job(store: Store, job_id: str) -> JobDocuments | None:
+    """One job, whatever its state; None if there is no such job."""
+    document = await store.get("jobs", job_id)
+    return None if document is None else (await read_jobs(store, [document]))[0]
+
+
+def revive(state: State, ctx: Context, documents: JobDocuments) -> None:
+    """Bring a job that had ended back into the live state."""
+    load_jobs(state, ctx, [documents.job], documents.tasks, documents.workunits)
+
+
+async def _workunits(store: Store, tasks: Sequence[Document]) -> list[Document]:
+    """What `load` has to know of the tasks' workunits: the live ones, and which ranks are completed."""
+    ids = Match("taskid", tuple(task["id"] for task in tasks))
+    found = [document async for document in store.scan("workunits", [ids, Match("state", LIVE)])]
+    ranks: dict[str, set[int]] = {}
+    for unit in found:
+        ranks.setdefault(unit["taskid"], set()).add(unit["rank"])
+    completed = Match("state", (WorkunitState.COMPLETED.value,))
+    counts = await store.count_by("workunits", "taskid", [ids, completed])
+    for task in tasks:
+        live, count = ranks.get(task["id"], set()), counts.get(task["id"], 0)
+        if not count:
+            continue
+        if count + len(live) == _handed_out(task):
+            found += _stand_ins(task, live)
+        else:  # a torn batch: see which ones there are
+            where = [Match("taskid", (task["id"],)), completed]
+            found += [document async for document in store.scan("workunits", where)]
+    return found
+
+
+def _first_rank(task: Document) -> int:
+    return 0 if task["totalwork"] == 1 else 1
+
+
+def _handed_out(task: Document) -> int:
+    return int(task["fresh_rank"]) - _first_rank(task)
+
+
+def _stand_ins(task: Document, live: set[int]) -> Iterator[Document]:
+    """Handed-out ranks that are not live are completed: what `load` needs of them, without reading them."""
+    for rank in range(_first_rank(task), int(task["fresh_rank"])):
+        if rank not in live:
+            yield {
+                "taskid": task["id"],
+                "rank": rank,
+                "attempt": 0,
+                "state": WorkunitState.COMPLETED.value,
+                "generation": task["generation"],
+            }
+
+
+def _joined(base: LoadInput, found: Iterable[JobDocuments]) -> LoadInput:
+    base.jobs, base.tasks, base.workunits = [], [], []
+    for documents in found:
+        base.jobs.append(documents.job)
+        base.tasks += documents.tasks
+        base.workunits += documents.workunits
+    return base
+
+
+async def _load_what_is_sound(
+    store: Store, base: LoadInput, found: Sequence[JobDocuments], ctx: Context
+) -> State:
+    """Load each document alone first; leave out those that break, and say so in the log and in their job."""
+    clients = []
+    for document in base.clients:
+        try:
+            load(LoadInput(clients=[document], rules=base.rules), ctx)
+        except Exception as exc:  # noqa: BLE001 - see above
+            _skipped("clients", document, exc)
+        else:
+            clients.append(document)
+    sound: list[JobDocuments] = []
+    marks: list[Put] = []
+    for documents in found:
+        try:
+            revive(State(base.rules), ctx, documents)
+        except Exception as exc:  # noqa: BLE001 - see above
+            _skipped("jobs", documents.job, exc)
+            marks.append(_suspended(documents.job, exc))
+        else:
+            sound.append(documents)
+    if marks:
+        await store.commit(marks)
+    base.clients = clients
+    return load(_joined(base, sound), ctx)
+
+
+def _skipped(collection: Collection, document: Document, exc: Exception) -> None:
+    log.error(
+        "document_skipped",
+        extra={"collection": collection, "id": document.get("id"), "error": f"{type(exc).__name__}: {exc}"},
+    )
+
+
+def _suspended(job: Document, exc: Exception) -> Put:
+    """The job as people see it while its documents cannot be read."""
+    notes = f"this job's documents cannot be read by this server ({type(exc).__name__}: {exc})"
+    revision = job.get("revision")
+    return Put(
+        "jobs",
+        {
+            **job,
+            "state": JobState.SUSPEND.value,
+            "notes": notes[:MAX_NOTES_CHARS],
+            "revision": revision + 1 if isinstance(revision, int) else 1,
+        },
+    )
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]

@@ -1,0 +1,101 @@
+"""The server dies at the worst moments of a commit: what was answered stays, nothing counts twice."""
+
+import httpx
+import pytest
+
+from tests.crash.documents import plain
+from tests.support.env import AweEnv
+from tests.support.fake_client import FakeClient
+
+POINTS = ["before-commit", "after-commit", "before-reply"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_submit_that_got_no_answer_is_there_whole_or_not_at_all(env: AweEnv, point: str) -> None:
+    kept = env.submit(plain("kept", tasks=3))
+    env.server.kill_at(point)
+    with pytest.raises(httpx.TransportError):
+        env.http.post("/job", json=plain("unanswered", tasks=3))
+    assert env.server.running.wait() == -9
+    env.server.start()
+    jobs = {job["id"]: job for job in env.data("GET", "/job")}
+    assert kept in jobs
+    assert len(jobs) == (1 if point == "before-commit" else 2)
+    assert all(len(job["tasks"]) == 3 for job in jobs.values()), "no job without its tasks"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_submit_repeated_with_its_key_makes_one_job(env: AweEnv, point: str) -> None:
+    env.server.kill_at(point)
+    with pytest.raises(httpx.TransportError):
+        env.http.post("/job", json=plain("once"), headers={"Idempotency-Key": "k1"})
+    env.server.running.wait()
+    env.server.start()
+    again = env.data("POST", "/job", json=plain("once"), headers={"Idempotency-Key": "k1"})
+    assert [job["id"] for job in env.data("GET", "/job")] == [again["id"]]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_grant_repeated_after_the_crash_is_leased_once(env: AweEnv, client: FakeClient, point: str) -> None:
+    job_id = env.submit(plain("one", width=2))
+    env.server.kill_at(point)
+    client.patience_s = 0.0
+    with pytest.raises((httpx.TransportError, AssertionError)):
+        client.exchange(want=1)
+    client.patience_s = 30.0
+    env.server.running.wait()
+    env.server.start()
+    client.register()
+    client.request_id = 0
+    assert client.work_off() == 2
+    assert env.wait_for(job_id)["tasks"][0]["remainwork"] == 0
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_report_repeated_after_the_crash_is_accepted_once(
+    env: AweEnv, client: FakeClient, point: str
+) -> None:
+    job_id = env.submit(plain("one"))
+    (grant,) = client.fetch()
+    env.server.kill_at(point)
+    client.patience_s = 0.0
+    with pytest.raises((httpx.TransportError, AssertionError)):
+        client.exchange(reports=[client.done(grant)])
+    client.patience_s = 30.0
+    env.server.running.wait()
+    env.server.start()
+    client.request_id -= 1  # the same exchange again
+    reply = client.exchange(reports=[client.done(grant)])
+    assert reply["results"][0]["result"] == ("accepted" if point == "before-commit" else "duplicate")
+    job = env.wait_for(job_id)
+    assert job["tasks"][0]["remainwork"] == 0
+    assert env.data("GET", f"/client/{client.id}")["total_completed"] == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_task_whose_ranks_are_all_done_is_completed_after_the_crash(
+    env: AweEnv, client: FakeClient, point: str
+) -> None:
+    """D-05: the last report is stored, the merge of the output is not."""
+    document = plain("merge", width=3)
+    document["tasks"][0]["outputs"] = [{"filename": "out.txt"}]
+    job_id = env.submit(document)
+    grants = client.fetch(3)
+    assert len(grants) == 3
+    reports = [client.done(grant, b"%d\n" % grant.rank) for grant in grants]
+    client.exchange(reports=reports[:2])
+    client.exchange(reports=reports[2:])
+    env.server.kill_at(point)
+    env.server.running.wait() if env.server.running.returncode is None and job_is_open(env, job_id) else None
+    env.server.restart()
+    job = env.wait_for(job_id)
+    node = job["tasks"][0]["outputs"][0]["node"]
+    assert env.http.get(f"/node/{node}?download").content == b"1\n2\n3\n"
+
+
+def job_is_open(env: AweEnv, job_id: str) -> bool:
+    """False when the job was completed before the trap was set, or the server died of it."""
+    try:
+        return bool(env.job(job_id)["state"] != "completed")
+    except httpx.TransportError:
+        return True

@@ -1,0 +1,100 @@
+"""A restart is not an event: leases, counts, work and answers go on."""
+
+import time
+
+import pytest
+
+from tests.crash.documents import plain
+from tests.support.env import AweEnv, ServerProcess
+from tests.support.eventually import eventually_sync
+from tests.support.fake_client import FakeClient
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_running_work_goes_on_and_its_report_is_accepted(env: AweEnv, client: FakeClient, how: str) -> None:
+    """D-07: no second attempt, no lost result."""
+    job_id = env.submit(plain("long"))
+    (grant,) = client.fetch()
+    getattr(env.server, how)()
+    env.server.start()
+    client.exchange()
+    assert list(client.held) == [grant.work], "the lease holds"
+    assert client.fetch(wait_s=0) == []
+    reply = client.exchange(reports=[client.done(grant)])
+    assert reply["results"][0]["result"] == "accepted"
+    assert env.wait_for(job_id)["state"] == "completed"
+
+
+def test_the_server_keeps_its_identity_and_its_job_numbers(env: AweEnv) -> None:
+    before = env.http.get("/health").json()["data"]["server_uuid"]
+    first = env.data("GET", f"/job/{env.submit(plain('a'))}")["jid"]
+    env.server.restart()
+    second = env.data("GET", f"/job/{env.submit(plain('b'))}")["jid"]
+    assert env.http.get("/health").json()["data"]["server_uuid"] == before
+    assert int(second) == int(first) + 1
+
+
+def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: FakeClient) -> None:
+    import threading
+
+    job_id = env.submit(plain("waits", width=1))
+    client.fetch()
+    client.patience_s = 0.0
+    waits = [
+        threading.Thread(target=_ignore, args=(lambda: client.exchange(want=1, wait_s=50),)),
+        threading.Thread(target=_ignore, args=(lambda: env.http.get(f"/job/{job_id}?wait_s=50"),)),
+    ]
+    for wait in waits:
+        wait.start()
+    time.sleep(0.3)  # both are waiting by now, or the stop comes first: quick in either case
+    began = time.monotonic()
+    assert env.server.stop() == 0
+    assert time.monotonic() - began < 4
+    for wait in waits:
+        wait.join(5)
+        assert not wait.is_alive()
+
+
+def _ignore(call: object) -> None:
+    try:
+        call()  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - the test is about when it ends, not how
+        return
+
+
+def test_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
+    """L-11 and its like: the time in which the server heard nobody is not the clients' fault."""
+    env.server.stop()
+    env.server = ServerProcess(env.home, flags=["--lease-s", "1.5"])
+    env.server.port = int(env.http.base_url.port or 0)
+    env.server.start()
+    env.submit(plain("long"))
+    (grant,) = client.fetch()
+    env.server.running.pause()
+    time.sleep(3)
+    env.server.running.resume()
+    client.exchange()
+    assert list(client.held) == [grant.work]
+
+
+def test_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
+    env: AweEnv, client: FakeClient
+) -> None:
+    env.server.stop()
+    env.server = ServerProcess(env.home, flags=["--lease-s", "1"])
+    env.server.port = int(env.http.base_url.port or 0)
+    env.server.start()
+    job_id = env.submit(plain("taken over"))
+    (grant,) = client.fetch()
+    env.server.restart()
+    other = FakeClient(env.server.url, name="other")
+    other.register()
+    eventually_sync(lambda: bool(other.fetch(wait_s=1)), within_s=10)
+    (taken,) = other.held.values()
+    assert taken.work == grant.work
+    assert taken.attempt > grant.attempt
+    late = client.exchange(reports=[client.done(grant)]) if client.register() else {}
+    assert late["results"][0]["result"] == "lease_lost"
+    other.exchange(reports=[other.done(taken)])
+    assert env.wait_for(job_id)["state"] == "completed"
+    other.close()

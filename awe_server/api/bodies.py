@@ -58,14 +58,6 @@ def parse_json(raw: bytes, what: str) -> Any:
         raise BadRequest(f"{what} is not JSON: {exc}") from exc
 
 
-def parse_object(raw: bytes, what: str) -> dict[str, Any]:
-    """Read a JSON object; raises BadRequest."""
-    value = parse_json(raw, what)
-    if not isinstance(value, dict):
-        raise BadRequest(f"{what} is not a JSON object")
-    return value
-
-
 def media_type(request: Request) -> str:
     """The content type without its parameters, in small letters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -7,7 +7,7 @@ import orjson
 from starlette.responses import Response
 
 from awe_server.store.base import Page
-from shared_models.errors import AweError, InvalidDocument
+from shared_models.errors import AweError, BadRange, InvalidDocument
 
 JSON = "application/json"
 
@@ -35,6 +35,8 @@ def refused(error: AweError, *, status: int | None = None, prefix: str = "") -> 
     """Answer what an error says; `status` and `prefix` only where AWE's wire asks for others."""
     texts = error.problems if isinstance(error, InvalidDocument) else [error.message]
     headers = {"Retry-After": "1"} if error.retryable else {}
+    if isinstance(error, BadRange) and "total" in error.fields:
+        headers["Content-Range"] = f"bytes */{error.fields['total']}"
     return refusal(
         status or error.http_status, [prefix + text for text in texts], error.code, headers=headers
     )

@@ -1,13 +1,13 @@
 """Query parameters: each route declares its own, and nothing else is accepted."""
 
 from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from shared_models.errors import BadRequest, UnknownParameter
 from shared_models.limits import DEFAULT_PAGE, MAX_PAGE
+from shared_models.nearest import nearest
 
 _SHOWN_CHARS = 100
 
@@ -25,16 +25,20 @@ class Parameters(BaseModel):
     def _refuse_unknown(cls, data: Any) -> Any:
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for name in data:
-            if name not in known and not name.startswith(cls.open_prefixes or ("\0",)):
+            if name not in known and not cls.is_open(name, data):
                 raise unknown_parameter(name, known)
         return data
+
+    @classmethod
+    def is_open(cls, name: str, given: dict[str, Any]) -> bool:
+        """Whether a name that is not declared is accepted."""
+        return name.startswith(cls.open_prefixes)
 
 
 def unknown_parameter(name: str, known: Collection[str]) -> UnknownParameter:
     """Say which parameter is not known and which was probably meant."""
-    near = get_close_matches(name, known, n=1)
-    if near:
-        hint = f"did you mean '{near[0]}'?"
+    if near := nearest(name, known):
+        hint = f"did you mean '{near}'?"
     elif known:
         hint = f"known here: {', '.join(sorted(known))}"
     else:
@@ -66,7 +70,7 @@ def split_list(value: Any) -> Any:
 
 
 #: Any of these: `?state=queued,suspend` or `?state=queued&state=suspend`.
-Many = Annotated[list[str], BeforeValidator(split_list)]
+Many = Annotated[list[str], BeforeValidator(split_list), Field(default_factory=list)]
 
 
 class Paging(Parameters):

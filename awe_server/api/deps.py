@@ -1,0 +1,39 @@
+"""What every route needs: the services, who is asking, and where links point to."""
+
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from awe_server.auth.caller import Caller, who
+from awe_server.runtime.services import Services
+from shared_models.errors import Unavailable
+
+
+def services_at_any_time(request: Request) -> Services:
+    """The services, also while the server is still starting."""
+    services: Services = request.app.state.services
+    return services
+
+
+async def services_when_ready(request: Request) -> Services:
+    """The services. Raises Unavailable until recovery is over, and again while the server stops."""
+    services = services_at_any_time(request)
+    if not services.engine.ready:
+        raise Unavailable("The server is starting or stopping; try again.")
+    return services
+
+
+Served = Annotated[Services, Depends(services_when_ready)]
+Asking = Annotated[Caller, Depends(who)]
+
+
+async def base_url(request: Request) -> str:
+    """How the asker reaches this server, without a slash at the end: as configured, or as it was asked."""
+    services: Services = request.app.state.services
+    if services.settings.public_url:
+        return services.settings.public_url.rstrip("/")
+    return f"{request.url.scheme}://{request.headers.get('host') or request.url.netloc}"
+
+
+BaseUrl = Annotated[str, Depends(base_url)]

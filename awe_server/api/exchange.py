@@ -1,0 +1,228 @@
+"""`POST /client/{id}/exchange`: the one request that native clients live by, and the hot route.
+
+It reports, renews and fetches in one round trip. With nothing to say it waits, and asks again whenever work
+may have appeared. A newer request of the same client ends an older one that waits: it is told `superseded`,
+gets nothing, and its grants, if any, are those of the newer one.
+
+Work whose log somebody reads at the moment is named in `logs`: its client then sends the log while it grows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from awe_server.api.bodies import whole
+from awe_server.api.deps import services_when_ready
+from awe_server.api.envelope import JSON
+from awe_server.api.logs import Log, Logs
+from awe_server.auth import policy
+from awe_server.auth.caller import who
+from awe_server.auth.policy import Right
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.services import Services
+from awe_server.scheduler.checkout import Grant
+from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
+from awe_server.scheduler.state import Document, Task
+from shared_models.errors import AweError, BadRequest
+from shared_models.ids import ClientId, WorkunitId
+from shared_models.messages import ExchangeRequest, Report, check_exchange
+
+#: A thousand reports with their tails, and as many held attempts as a client may have.
+MAX_BODY_BYTES = 256 * 1024 * 1024
+#: Somebody who read a log so recently still follows it.
+FOLLOWED_S = 30.0
+
+
+class Followed:
+    """Whose logs are being read at the moment."""
+
+    def __init__(self) -> None:
+        self._until: dict[WorkunitId, float] = {}
+        self._told: dict[ClientId, list[tuple[WorkunitId, int]]] = {}
+
+    def read(self, services: Services, work: WorkunitId) -> None:
+        """Somebody reads the log of running work: its client should hear it, now if that is news."""
+        now_s = anyio.current_time()
+        news = self._until.get(work, 0.0) < now_s
+        self._until[work] = now_s + FOLLOWED_S
+        unit = services.engine.state.workunits.get(work)
+        if news and unit is not None:
+            services.engine.waiters.tell([unit.client])
+
+    def among(self, holds: Iterable[tuple[WorkunitId, int]]) -> list[tuple[WorkunitId, int]]:
+        """Those attempts whose log is followed."""
+        if not self._until:
+            return []
+        now_s = anyio.current_time()
+        for work in [work for work, until_s in self._until.items() if until_s < now_s]:
+            del self._until[work]
+        return [(work, attempt) for work, attempt in holds if work in self._until]
+
+    def is_news(self, client_id: ClientId, logs: list[tuple[WorkunitId, int]]) -> bool:
+        """Whether this client was told something else last time."""
+        return self._told.get(client_id, []) != logs
+
+    def told(self, client_id: ClientId, logs: list[tuple[WorkunitId, int]]) -> None:
+        """Remember what it was told."""
+        if logs:
+            self._told[client_id] = logs
+        else:
+            self._told.pop(client_id, None)
+
+
+async def serve(request: Request) -> Response:
+    """Answer one exchange."""
+    services = await services_when_ready(request)
+    policy.allow(await who(request), Right.WORK)
+    raw = await whole(request, MAX_BODY_BYTES)
+    try:
+        message = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise BadRequest(f"the exchange is not JSON: {exc}") from exc
+    x = check_exchange(message)
+    client_id = ClientId(request.path_params["client_id"])
+    followed: Followed = request.app.state.followed
+    reply = await _settle(services, client_id, x)
+    logs = followed.among(x.holds)
+    if reply.is_empty and not followed.is_news(client_id, logs) and x.wait_s > 0:
+        reply, logs = await _wait(services, followed, client_id, x, reply)
+    followed.told(client_id, logs)
+    data = await _data(services, client_id, x, reply)
+    if logs:
+        data["logs"] = logs
+    return Response(orjson.dumps({"status": 200, "data": data, "error": None}), media_type=JSON)
+
+
+async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -> ExchangeReply:
+    """Run the transition, and keep the tails of what it accepted. Raises ClientNotFound, StaleExchange."""
+    engine = services.engine
+    finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
+    reply = engine.run(exchange, client_id, x, finished)
+    engine.waiters.supersede(client_id)
+    await engine.settled()
+    if x.reports:
+        accepted = {(row["work"], row["attempt"]) for row in reply.results if row["result"] == "accepted"}
+        tails = [r for r in x.reports if (r.work, r.attempt) in accepted and (r.stdout_tail or r.stderr_tail)]
+        if tails:
+            await Logs(services.logs_dir).keep(list(_tails(tails)))
+    return reply
+
+
+def _tails(reports: Iterable[Report]) -> Iterable[tuple[Log, bytes]]:
+    for r in reports:
+        if r.stdout_tail:
+            yield Log(r.work, r.attempt or 0, "stdout"), r.stdout_tail.encode("utf-8", "replace")
+        if r.stderr_tail:
+            yield Log(r.work, r.attempt or 0, "stderr"), r.stderr_tail.encode("utf-8", "replace")
+
+
+async def _wait(
+    services: Services, followed: Followed, client_id: ClientId, x: ExchangeRequest, reply: ExchangeReply
+) -> tuple[ExchangeReply, list[tuple[WorkunitId, int]]]:
+    """Ask again whenever there may be something to say, until the time is over or a newer request comes."""
+    engine = services.engine
+    until_s = anyio.current_time() + x.wait_s
+    for_work = x.want > 0 and not x.draining and not reply.suspended
+    while True:
+        left_s = until_s - anyio.current_time()
+        come = await engine.waiters.work(client_id, left_s, for_work=for_work)
+        logs = followed.among(x.holds)
+        if not come or not is_current(engine.state, client_id, x.incarnation, x.request_id):
+            return reply, logs
+        again = replace(x, reports=[], wait_s=max(0.0, until_s - anyio.current_time()))
+        reply = await engine.do(exchange, client_id, again, {})
+        if not reply.is_empty or reply.suspended or followed.is_news(client_id, logs):
+            return reply, logs
+
+
+async def _data(
+    services: Services, client_id: ClientId, x: ExchangeRequest, reply: ExchangeReply
+) -> dict[str, Any]:
+    state = services.engine.state
+    superseded = not reply.stop and not is_current(state, client_id, x.incarnation, x.request_id)
+    tasks: dict[str, Document] = {}
+    work: list[dict[str, Any]] = []
+    if not superseded:
+        nodes: dict[str, Document | None] = {}
+        for grant in reply.grants:
+            task = grant.task
+            if task.id not in tasks:
+                tasks[task.id] = task_for_client(task)
+                nodes[task.id] = await _cut_node(services.nodes, task) if grant.part else None
+            work.append(_grant(services.nodes, grant, nodes[task.id]))
+    return {
+        "lease_s": reply.lease_s,
+        "results": reply.results,
+        "tasks": tasks,
+        "work": work,
+        "discard": reply.discard,
+        "suspended": reply.suspended,
+        "stop": reply.stop,
+        "superseded": superseded,
+    }
+
+
+def task_for_client(task: Task) -> Document:
+    """What all workunits of a task share; files of our own node store have an address without a host."""
+    part = task.partinfo if task.is_split else None
+    return {
+        "id": task.id,
+        "jobid": task.job.id,
+        "task_name": task.name,
+        "totalwork": task.totalwork,
+        "info": task.job.info,
+        "cmd": task.cmd,
+        "private_env": task.private_env,
+        "inputs": [_io(io) for io in task.inputs],
+        "outputs": [_io(io) for io in task.outputs],
+        "predata": [_io(io) for io in task.predata],
+        "part_input": part["input"] if part else None,
+        "index": part["index"] if part else None,
+        "userattr": {**(task.job.info.get("userattr") or {}), **task.userattr},
+        "resources": task.resources,
+        "time_limit_s": task.time_limit_s,
+    }
+
+
+def _io(io: Document) -> Document:
+    node, host = io.get("node"), io.get("host")
+    if not node or node == "-" or (host and io.get("url")):
+        return io
+    return {**io, "url": f"{(host or '').rstrip('/')}/node/{node}?download"}
+
+
+async def _cut_node(nodes: NodeStore, task: Task) -> Document | None:
+    """The node that the task's workunits get parts of, if it is one of ours."""
+    name = (task.partinfo or {}).get("input")
+    for io in task.inputs:
+        if io["filename"] == name and io.get("node") and not io.get("host"):
+            try:
+                return await nodes.get(io["node"])
+            except AweError:
+                return None
+    return None
+
+
+def _grant(nodes: NodeStore, grant: Grant, node: Document | None) -> dict[str, Any]:
+    """One workunit handed out; with exact bytes if they are known here. Otherwise the client asks by part."""
+    shown: dict[str, Any] = {
+        "task": grant.task.id,
+        "rank": grant.rank,
+        "attempt": grant.attempt,
+        "token": grant.token,
+    }
+    if grant.part:
+        shown["part"] = grant.part
+        if node is not None:
+            try:
+                shown["offset"], shown["length"] = nodes.locate(
+                    node, (grant.task.partinfo or {})["index"], grant.part
+                )
+            except AweError:
+                return shown
+    return shown

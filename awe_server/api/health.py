@@ -1,0 +1,47 @@
+"""`GET /health`: for people, load balancers and health checks. Answers while the server is still starting."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from awe_server.api.deps import services_at_any_time
+from awe_server.api.envelope import ok, refusal
+from awe_server.api.params import Flag, Parameters
+from awe_server.api.root import VERSION
+from awe_server.api.schemas import Envelope, Health, Refusal
+from awe_server.runtime.services import Services
+
+router = APIRouter(tags=["server"])
+
+
+class HealthParameters(Parameters):
+    """Of GET /health."""
+
+    live: Flag = False
+
+
+@router.get(
+    "/health",
+    summary="Whether this server works",
+    response_model=Envelope[Health],
+    responses={503: {"model": Refusal, "description": "not ready"}},
+)
+async def health(
+    services: Annotated[Services, Depends(services_at_any_time)], query: Annotated[HealthParameters, Query()]
+) -> Response:
+    """200 when it is ready for work, 503 when not; with `?live` 200 as long as it answers at all."""
+    engine = services.engine
+    ready = engine.ready and not engine.store_trouble
+    found = {
+        "live": True,
+        "ready": ready,
+        "store": engine.store_name,
+        "store_trouble": engine.store_trouble,
+        "lease": engine.ready,
+        "version": VERSION,
+        "server_uuid": engine.server_uuid if engine.ready else "",
+    }
+    if ready or query.live:
+        return ok(found)
+    return refusal(503, [engine.store_trouble or "starting or stopping"], "unavailable", health=found)

@@ -1,0 +1,130 @@
+"""The other faces of a job: waiting for it, why it waits, its place in the queue, its logs, its times."""
+
+from typing import Any
+
+import anyio
+
+from awe_server.api import views
+from awe_server.api.logs import STREAMS, Log, Logs
+from awe_server.runtime.engine import Engine
+from awe_server.runtime.services import Services
+from awe_server.scheduler.state import ACTIVE_JOBS, State
+from awe_server.scheduler.why import why_job
+from awe_server.store.base import Document, Match, Query
+from shared_models.errors import BadRequest, NotFound, TooLarge
+from shared_models.ids import JobId, TaskId, WorkunitId, make_workunit_id
+from shared_models.limits import MAX_PAGE, MAX_WAIT_S
+from shared_models.states import JobState
+
+ENDED = frozenset({JobState.COMPLETED, JobState.SUSPEND, JobState.FAILED_PERMANENT, JobState.DELETED})
+#: All logs of one report together; with many workunits each gets only its end.
+MAX_REPORT_BYTES = 16 * 1024 * 1024
+
+
+async def wait(
+    engine: Engine, job_id: JobId, wait_s: float, revision: int | None
+) -> tuple[Document, list[Document]]:
+    """The job and its tasks as soon as it ended, or differs from `revision`, or the time is over."""
+    until = anyio.current_time() + min(wait_s, MAX_WAIT_S)
+    while True:
+        job, tasks = await engine.job_documents(job_id)
+        come = job["state"] in ENDED if revision is None else job["revision"] != revision
+        left_s = until - anyio.current_time()
+        if come or left_s <= 0:
+            return job, tasks
+        await engine.waiters.job(job_id, job["revision"], left_s)
+
+
+async def why(services: Services, job: Document, tasks: list[Document]) -> list[Any]:
+    """What the job and its unfinished parts wait for; nothing once it is over."""
+    engine = services.engine
+    if job["id"] not in engine.state.jobs:
+        return []
+    return [dict(row) for row in await engine.look(why_job, engine.context(), JobId(job["id"]))]
+
+
+async def position(services: Services, job: Document, tasks: list[Document]) -> dict[str, int]:
+    """How many jobs are served before it. Raises BadRequest with AWE's text if it does not wait."""
+    if JobState(job["state"]) not in ACTIVE_JOBS:
+        raise BadRequest(f"job is not queued or in-progress, job state:{job['state']}")
+    return {"position": 1 + await services.engine.look(_before, JobId(job["id"]))}
+
+
+def _before(state: State, job_id: JobId) -> int:
+    """Count jobs that go first and want some of the same client groups.
+
+    Source: AWE lib/controller/jobController.go; differs: groups are compared whole, not as patterns.
+    """
+    job = state.jobs[job_id]
+    groups = _groups(job.info)
+    count = 0
+    for other in state.jobs.values():
+        if other is not job and other.state in ACTIVE_JOBS and _goes_first(other, job):
+            theirs = _groups(other.info)
+            count += not groups or not theirs or not groups.isdisjoint(theirs)
+    return count
+
+
+def _goes_first(one: Any, other: Any) -> bool:
+    return (-one.priority, one.jid) < (-other.priority, other.jid)
+
+
+def _groups(info: Document) -> set[str]:
+    return {name for name in str(info.get("clientgroups") or "").split(",") if name}
+
+
+async def report(services: Services, job: Document, tasks: list[Document]) -> Document:
+    """What a job's commands printed. Raises TooLarge if it has too many workunits for one reply."""
+    count = sum(task["totalwork"] for task in tasks)
+    if count > MAX_PAGE:
+        raise TooLarge(
+            f"the job has {count} workunits, a report shows {MAX_PAGE}: "
+            f"read single logs, GET /work/ID/log/stdout (GET /work?jobid={job['id']} lists them)"
+        )
+    most = MAX_REPORT_BYTES // max(1, count * len(STREAMS))
+    units = await _units(services.engine, job["id"])
+    logs = Logs(services.logs_dir)
+    return {
+        **{key: job[key] for key in ("id", "state", "updatetime", "notes", "lastfailed", "error", "resumed")},
+        "tasks": [
+            {
+                **{key: task[key] for key in ("taskid", "state", "totalwork", "completeddate")},
+                "workunits": [
+                    await _unit_report(logs, make_workunit_id(TaskId(task["id"]), rank), rank, units, most)
+                    for rank in _ranks(task["totalwork"])
+                ],
+            }
+            for task in tasks
+        ],
+    }
+
+
+def _ranks(totalwork: int) -> range:
+    return range(1) if totalwork == 1 else range(1, totalwork + 1)
+
+
+async def _unit_report(
+    logs: Logs, work: WorkunitId, rank: int, units: dict[str, Document], most_bytes: int
+) -> Document:
+    attempt = units.get(work, {}).get("attempt", 0)
+    texts = {}
+    for stream in STREAMS:
+        texts[stream] = await logs.tail(Log(work, attempt, stream), most_bytes) if attempt else ""
+    return {"wuid": work, "rank": rank, "logs": texts}
+
+
+async def _units(engine: Engine, job_id: str) -> dict[str, Document]:
+    page = await engine.find("workunits", Query(where=(Match("jobid", (job_id,)),)))
+    return {unit["id"]: unit for unit in page.documents}
+
+
+async def perf(services: Services, job: Document, tasks: list[Document]) -> Document:
+    """AWE's performance document. Raises NotFound before the job has ended, as AWE does; TooLarge."""
+    if JobState(job["state"]) not in ENDED:
+        raise NotFound(f"no performance document yet: job {job['id']} is {job['state']}")
+    count = sum(task["totalwork"] for task in tasks)
+    if count > 100 * MAX_PAGE:
+        raise TooLarge(f"the job has {count} workunits, too many for one performance document")
+    units = await _units(services.engine, job["id"])
+    done = [unit for unit in units.values() if unit["state"] == "completed"]
+    return views.perf_view(job, tasks, done)

@@ -1,0 +1,164 @@
+"""`POST /job`: a document becomes a job, once.
+
+An Idempotency-Key makes a repeated submission harmless: the same key with the same body gives the same job,
+for as long as the job is kept, also after a restart. Key and body are kept only as hashes.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import anyio.to_thread
+from starlette.requests import Request
+
+from awe_server.api.bodies import media_type, whole
+from awe_server.api.multipart import Part, is_multipart, parts
+from awe_server.runtime.services import Services
+from awe_server.scheduler.jobs import set_datatoken
+from awe_server.scheduler.state import Context, State
+from awe_server.scheduler.submit import submit_job
+from awe_server.scheduler.views import job_document, task_document
+from awe_server.store.base import Document, Match, Query
+from shared_models.documents import JobDocument
+from shared_models.errors import AlreadyExists, BadRequest
+from shared_models.ids import JobId
+from shared_models.limits import MAX_DOCUMENT_BYTES, MAX_NAME_CHARS
+from shared_models.parse import parse_job_document
+
+#: Room for the form around the document.
+_MAX_FORM_BYTES = MAX_DOCUMENT_BYTES + 1024 * 1024
+#: Larger documents are read in a thread, so that others are served meanwhile.
+_THREAD_BYTES = 64 * 1024
+_NOT_OURS = {"awf": "AWF documents", "cwl": "CWL workflows", "import": "importing finished jobs"}
+
+JobAndTasks = tuple[Document, list[Document]]
+
+
+async def read_document(request: Request) -> bytes:
+    """The job document of a request: part `upload` of a form, or the body itself.
+
+    Raises BadRequest with AWE's texts, TooLarge.
+    """
+    if not is_multipart(request):
+        raw = await whole(request, MAX_DOCUMENT_BYTES)
+        if (
+            not raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+            and media_type(request) != "application/json"
+        ):
+            raise BadRequest(
+                "No job file is submitted: send a form with a file 'upload' (curl -F upload=@job.json), "
+                "or the JSON document itself as application/json"
+            )
+        return raw
+    document: bytes | None = None
+    seen: list[str] = []
+    async for part in parts(request, _MAX_FORM_BYTES):
+        seen.append(part.name)
+        if part.name == "upload":
+            if document is not None:
+                raise BadRequest("the form has more than one part 'upload'")
+            document = await part.whole(MAX_DOCUMENT_BYTES)
+        else:
+            _refuse_foreign(part)
+    if document is None:
+        raise BadRequest(f"No job script or awf is submitted: the form has {_listed(seen)}, but no 'upload'")
+    return document
+
+
+def _refuse_foreign(part: Part) -> None:
+    if part.name in _NOT_OURS:
+        raise BadRequest(f"part '{part.name}': {_NOT_OURS[part.name]} are not supported by this server")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name[:50]}'" for name in list(names)[:5]) or "no part"
+
+
+async def parse(raw: bytes, own_hosts: Iterable[str]) -> JobDocument:
+    """Check a document. Raises InvalidDocument with every problem's path."""
+    hosts = tuple(own_hosts)
+    if len(raw) <= _THREAD_BYTES:
+        return parse_job_document(raw, own_hosts=hosts)
+    return await anyio.to_thread.run_sync(lambda: parse_job_document(raw, own_hosts=hosts))
+
+
+def submit(
+    state: State, ctx: Context, document: JobDocument, job_id: JobId, owner: str, key: str, datatoken: str
+) -> JobAndTasks:
+    """Submit and give the documents as they are at this moment."""
+    job = submit_job(state, ctx, document, job_id=job_id, owner=owner, idempotency_key=key)
+    if datatoken:
+        set_datatoken(state, ctx, job.id, datatoken)
+    return job_document(job), [task_document(task) for task in job.tasks]
+
+
+class OnceOnly:
+    """Submissions with a key: at most one job for each.
+
+    Two posts of the same key at the same moment wait for each other here; this process is the only writer.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._busy: dict[str, tuple[anyio.Lock, int]] = {}
+
+    async def earlier(self, stored_key: str) -> JobAndTasks | None:
+        """The job of an earlier post with this key.
+
+        Raises AlreadyExists if that had another body.
+        """
+        key_hash, _, _ = stored_key.partition(":")
+        where = (
+            Match("_idempotency", (key_hash + ":",), "ge"),
+            Match("_idempotency", (key_hash + ";",), "lt"),
+        )
+        page = await self._services.engine.find("jobs", Query(where=where, limit=1))
+        for job in page.documents:
+            if job["_idempotency"] != stored_key:
+                raise AlreadyExists(
+                    f"this Idempotency-Key was used for job {job['id']}, which had another document"
+                )
+            return await self._services.engine.job_documents(JobId(job["id"]))
+        return None
+
+    def lock(self, stored_key: str) -> "_KeyLock":
+        """Hold this while looking for and making the job of a key."""
+        return _KeyLock(self._busy, stored_key.partition(":")[0])
+
+
+class _KeyLock:
+    """An entry of `busy` that lives while somebody holds or waits for it."""
+
+    def __init__(self, busy: dict[str, tuple[anyio.Lock, int]], key: str) -> None:
+        self._busy = busy
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        lock, users = self._busy.get(self._key) or (anyio.Lock(), 0)
+        self._busy[self._key] = (lock, users + 1)
+        try:
+            await lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._busy[self._key][0].release()
+        self._leave()
+
+    def _leave(self) -> None:
+        lock, users = self._busy[self._key]
+        if users == 1:
+            del self._busy[self._key]
+        else:
+            self._busy[self._key] = (lock, users - 1)
+
+
+def stored_key(owner: str, key: str, raw: bytes) -> str:
+    """What is kept of a key and its body: `<hash of owner and key>:<hash of body>`.
+
+    Raises BadRequest if the key is too long.
+    """
+    if len(key) > MAX_NAME_CHARS:
+        raise BadRequest(f"Idempotency-Key is longer than {MAX_NAME_CHARS} characters")
+    whose = hashlib.sha256(f"{owner}\0{key}".encode()).hexdigest()[:32]
+    return f"{whose}:{hashlib.sha256(raw).hexdigest()[:32]}"

@@ -1,0 +1,262 @@
+"""`/node`: the data store, on Shock's wire, so that AWE's workers and Shock's clients can use it."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from fastapi import APIRouter, Header, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from awe_server.api import node_upload, views
+from awe_server.api.bodies import stream
+from awe_server.api.deps import Asking, Served
+from awe_server.api.downloads import etag, node_response
+from awe_server.api.envelope import ok, paged
+from awe_server.api.job_list import any_type
+from awe_server.api.multipart import is_multipart
+from awe_server.api.params import Flag, NoParameters, Paging, Parameters, split_list
+from awe_server.api.schemas import Envelope, Listing, Refusal, Stored
+from awe_server.auth import policy
+from awe_server.auth.policy import Right
+from awe_server.data.nodes import NodeStore
+from awe_server.store.base import AnyOf, Match
+from awe_server.store.base import Query as StoreQuery
+from shared_models.errors import BadRequest, Forbidden
+from shared_models.ids import decode_workunit_id
+from shared_models.limits import MAX_NAME_CHARS
+from shared_models.views import NodeView
+
+router = APIRouter(prefix="/node", tags=["node"])
+
+Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 507: {"model": Refusal}}
+Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
+
+_FILE_FORM: dict[str, Any] = {
+    "requestBody": {
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "upload": {"type": "string", "format": "binary"},
+                        "file_name": {"type": "string"},
+                        "attributes_str": {"type": "string", "description": "JSON"},
+                        "attributes": {"type": "string", "format": "binary", "description": "JSON"},
+                        "parts": {"type": "integer"},
+                        "copy_data": {"type": "string", "description": "id of another node"},
+                    },
+                }
+            },
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        }
+    }
+}
+
+
+class CreateParameters(Parameters):
+    """Of POST /node."""
+
+    file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
+
+
+@router.post(
+    "", summary="Create a node", response_model=Envelope[NodeView], responses=Bad, openapi_extra=_FILE_FORM
+)
+async def create(
+    request: Request, services: Served, caller: Asking, query: Annotated[CreateParameters, Query()]
+) -> Response:
+    """With a file (form field `upload`, or the body itself), or empty. Streamed: any size.
+
+    `curl -F upload=@reads.fastq URL/node`, `curl -T reads.fastq -X POST URL/node?file_name=reads.fastq`
+    """
+    policy.allow(caller, Right.WRITE)
+    nodes = services.nodes
+    if is_multipart(request):
+        return ok(views.node_view(await node_upload.create_from_form(nodes, request, caller.user)))
+    first, body = await node_upload.first_bytes(request)
+    has_file = bool(first) or "content-type" in request.headers
+    node = await nodes.create(
+        body if has_file else None,
+        name=query.file_name,
+        owner=caller.user,
+        expected_bytes=node_upload.announced(request),
+    )
+    return ok(views.node_view(node))
+
+
+class NodeListParameters(Paging):
+    """Of GET /node."""
+
+    open_prefixes: ClassVar[tuple[str, ...]] = ("attributes.",)
+
+    order: Literal["created_on", "last_modified", "id", "file.name", "file.size", "name"] = "created_on"
+    query: Flag = Field(False, description="Shock: every other parameter is a key of the attributes")
+    querynode: Flag = Field(False, description="Shock: fields of the node; accepted, filters work without it")
+    job: str = Field("", description="outputs of this job")
+    task: str = Field("", description="outputs of this task")
+    owner: str = ""
+    name: str = Field("", description="file name")
+    file_name: str = Field("", alias="file.name")
+    md5: str = Field("", alias="file.checksum.md5")
+
+    @classmethod
+    def is_open(cls, name: str, given: dict[str, Any]) -> bool:
+        """With `?query` the keys of attributes stand alone."""
+        return "query" in given or super().is_open(name, given)
+
+
+@router.get("", summary="List nodes", response_model=Listing[NodeView], responses=Bad)
+async def list_nodes(
+    services: Served, caller: Asking, query: Annotated[NodeListParameters, Query()]
+) -> Response:
+    """Newest first. `?query&KEY=VALUE` or `attributes.KEY=VALUE` filters by attributes."""
+    policy.allow(caller, Right.READ)
+    order = {"name": "file.name"}.get(query.order, query.order)
+    page = await services.nodes.list(
+        StoreQuery(_conditions(query), order, query.direction == "desc", query.rows, query.offset)
+    )
+    rows = [views.node_view(node) for node in page.documents]
+    return paged(rows, page, limit=query.rows, offset=query.offset)
+
+
+def _conditions(query: NodeListParameters) -> tuple[Match | AnyOf, ...]:
+    known = {
+        "job": query.job,
+        "task": query.task,
+        "owner": query.owner,
+        "file.name": query.name or query.file_name,
+        "file.checksum.md5": query.md5,
+    }
+    found = [Match(field, (value,)) for field, value in known.items() if value]
+    for key, raw in (query.model_extra or {}).items():
+        path = key if key.startswith("attributes.") else f"attributes.{key}"
+        found.append(Match(path, any_type(split_list(raw))))
+    return tuple(found)
+
+
+class NodeParameters(Parameters):
+    """Of GET /node/{id}."""
+
+    download: Flag = Query(False, description="the bytes instead of the document")
+    download_raw: Flag = Query(False, description="the same")
+    index: str = Query(
+        "", max_length=60, examples=["chunkrecord"], description="with part: units of this index"
+    )
+    part: str = Query("", max_length=60, examples=["3-4"], description="which units")
+    seek: int | None = Query(None, ge=0, le=2**63 - 1, description="bytes from here")
+    length: int | None = Query(None, ge=0, le=2**63 - 1, description="so many bytes")
+
+
+@router.get(
+    "/{node_id}",
+    summary="One node, or its bytes",
+    response_model=Envelope[NodeView],
+    responses={
+        **Missing,
+        206: {"description": "the range that was asked for", "content": {"application/octet-stream": {}}},
+        416: {"model": Refusal},
+    },
+)
+async def get_node(
+    node_id: str,
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[NodeParameters, Query()],
+) -> Response:
+    """`?download` gives the bytes; Range and If-Range are honoured, also within a part."""
+    nodes = services.nodes
+    if not (query.download or query.download_raw):
+        node = await nodes.get(node_id)
+        policy.allow(caller, Right.READ, node)
+        return ok(views.node_view(node))
+    policy.allow(caller, Right.READ)
+    return await _download(nodes, request, node_id, query)
+
+
+async def _download(nodes: NodeStore, request: Request, node_id: str, query: NodeParameters) -> Response:
+    window = {"index": query.index, "part": query.part, "seek": query.seek, "length": query.length}
+    wanted = request.headers.get("range", "")
+    if condition := request.headers.get("if-range"):
+        whole = await nodes.open_range(node_id, **window)  # type: ignore[arg-type]
+        if condition != etag(whole):
+            return node_response(request, whole)
+    return node_response(request, await nodes.open_range(node_id, range_header=wanted, **window))  # type: ignore[arg-type]
+
+
+class ChangeParameters(Parameters):
+    """Of PUT /node/{id}."""
+
+    work: str = Query("", description="an attempt's output: id of the workunit, with attempt and Awe-Lease")
+    attempt: int | None = Query(None, ge=1)
+    file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
+
+
+@router.put(
+    "/{node_id}",
+    summary="Give a node bytes or attributes",
+    response_model=Envelope[NodeView | Stored],
+    responses={**Missing, 409: {"model": Refusal}},
+    openapi_extra=_FILE_FORM,
+)
+async def change(
+    node_id: str,
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[ChangeParameters, Query()],
+    awe_lease: Annotated[str, Header(description="the attempt's token")] = "",
+) -> Response:
+    """A form (`upload`, `<rank>` for a part, `parts`, `file_name`, `attributes_str`, …) or a raw body.
+
+    With `work`, `attempt` and Awe-Lease: the output of an attempt, staged until its report is accepted;
+    `data` is what was counted: size, md5, sha256.
+    """
+    nodes, state = services.nodes, services.engine.state
+    node = await nodes.get(node_id)
+    if query.work:
+        policy.allow(caller, Right.WORK)
+        if query.attempt is None or not awe_lease:
+            raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
+        who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
+        size = node_upload.announced(request)
+        fact = await node_upload.receive_output(nodes, state, node_id, who, stream(request), size)
+        return ok({"size": fact.size, "md5": fact.md5, "sha256": fact.sha256})
+    policy.allow(caller, Right.WRITE, node)
+    if is_multipart(request):
+        return ok(views.node_view(await node_upload.change_by_form(nodes, state, request, node)))
+    if node["task"]:
+        raise Forbidden(f"node {node_id} is an output of task {node['task']}: only its holder may write it")
+    size = node_upload.announced(request)
+    return ok(views.node_view(await nodes.upload(node_id, stream(request), query.file_name, size)))
+
+
+IndexKind = Literal["size", "line", "record", "chunkrecord"]
+
+
+@router.put(
+    "/{node_id}/index/{kind}",
+    summary="Index a node's file",
+    response_model=Envelope[dict[str, Any]],
+    responses=Missing,
+)
+async def build_index(
+    node_id: str, kind: IndexKind, services: Served, caller: Asking, _: Annotated[NoParameters, Query()]
+) -> Response:
+    """size: pieces of 1 MiB; line; record: of FASTA, FASTQ, SAM; chunkrecord: whole records, about 1 MiB.
+
+    Answers when the index is there; once built it is kept.
+    """
+    policy.allow(caller, Right.WRITE)
+    fact = await services.nodes.build_index(node_id, kind)
+    return ok({"kind": fact.kind, "total_units": fact.total_units, "format": fact.format})
+
+
+@router.delete("/{node_id}", summary="Delete a node", response_model=Envelope[None], responses=Missing)
+async def delete(
+    node_id: str, services: Served, caller: Asking, _: Annotated[NoParameters, Query()]
+) -> Response:
+    """Its file goes too; downloads that run go on to their end."""
+    policy.allow(caller, Right.DELETE)
+    await services.nodes.delete(node_id)
+    return ok(None)

@@ -1,0 +1,197 @@
+"""Bytes that come in: Shock's forms, raw bodies, and outputs of attempts.
+
+An output node belongs to a task, and only who holds an attempt may write to it. Our client names the
+workunit, its attempt and its lease; a stock worker names nothing but the node and (of a split) the rank, so
+the attempt that holds that rank at the moment is taken to be its own. Both are checked before and after the
+bytes came: what is staged under an attempt that lost its lease meanwhile is never used.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, stream
+from awe_server.api.multipart import Part, parts
+from awe_server.data.nodes import NodeStore
+from awe_server.data.ports import FileFact
+from awe_server.scheduler.holder import check_holder
+from awe_server.scheduler.state import State
+from awe_server.store.base import Document
+from shared_models.errors import BadRequest, Forbidden, LeaseLost
+from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workunit_id
+from shared_models.limits import MAX_NAME_CHARS, MAX_TOTALWORK
+from shared_models.nearest import did_you_mean
+from shared_models.states import WorkunitState
+
+_FIELDS = ("upload", "file_name", "attributes", "attributes_str", "parts", "copy_data")
+
+
+@dataclass(slots=True, frozen=True)
+class Attempt:
+    """Who uploads: one attempt of one workunit."""
+
+    work: WorkunitId
+    rank: int
+    attempt: int
+    client_id: str | None
+    token: str | None
+
+    def check(self, state: State) -> None:
+        """Raises LeaseLost, WorkunitNotFound."""
+        check_holder(state, self.work, client_id=self.client_id, attempt=self.attempt, token=self.token)
+
+
+def named_attempt(node: Document, work: WorkunitId, attempt: int, token: str) -> Attempt:
+    """The attempt that an uploader says it is. Raises Forbidden if the node is no output of its task."""
+    task_id, rank = split_workunit_id(work)
+    if node["task"] != task_id:
+        raise Forbidden(f"node {node['id']} is not an output of task {task_id}")
+    return Attempt(work, rank, attempt, None, token)
+
+
+def present_attempt(state: State, node: Document, rank: int) -> Attempt:
+    """The attempt that holds a rank of the node's task now. Raises LeaseLost if there is none."""
+    work = make_workunit_id(TaskId(node["task"]), rank)
+    unit = state.workunits.get(work)
+    if unit is None or unit.state is not WorkunitState.CHECKOUT:
+        raise LeaseLost(workunit_id=work)
+    return Attempt(work, rank, unit.attempt, unit.client, None)
+
+
+async def receive_output(
+    nodes: NodeStore, state: State, node_id: str, who: Attempt, chunks: AsyncIterator[bytes], size: int = 0
+) -> FileFact:
+    """Stage an attempt's output. Raises LeaseLost before or after, NoSpace."""
+    who.check(state)
+    fact = await nodes.put_part(node_id, who.rank, who.attempt, chunks, size)
+    who.check(state)
+    return fact
+
+
+def announced(request: Request) -> int:
+    """How many bytes the request says it carries; 0 if it does not say."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 19 else 0
+
+
+@dataclass(slots=True)
+class Form:
+    """What a form said besides files."""
+
+    file_name: str = ""
+    attributes: Any = None
+    has_attributes: bool = False
+    parts: int = 0
+    copy_data: str = ""
+    seen: list[str] = field(default_factory=list)
+
+    async def read(self, part: Part) -> None:
+        """Read one field that is no file of the node. Raises BadRequest, TooLarge."""
+        name = part.name
+        raw = await part.whole(MAX_SMALL_BYTES)
+        if name in ("attributes", "attributes_str"):
+            self.attributes = parse_json(raw, name) if raw.strip() else None
+            self.has_attributes = True
+        elif name == "file_name":
+            self.file_name = raw.decode("utf-8", "replace")[: 4 * MAX_NAME_CHARS]
+        elif name == "copy_data":
+            self.copy_data = raw.decode("utf-8", "replace")[:MAX_NAME_CHARS]
+        elif name == "parts":
+            self.parts = _count(raw)
+        else:
+            raise BadRequest(f"form field '{name[:100]}' is not known here{did_you_mean(name, _FIELDS)}")
+
+
+def _count(raw: bytes) -> int:
+    text = raw.strip()
+    if not text.isdigit() or not 1 <= len(text) <= len(str(MAX_TOTALWORK)):
+        raise BadRequest(f"parts: must be a whole number up to {MAX_TOTALWORK}")
+    return int(text)
+
+
+def rank_of(part: Part) -> int | None:
+    """The rank that a form field names: `upload` 0, `3` 3; None if it is no file of the node."""
+    if part.name == "upload":
+        return 0
+    name = part.name
+    return int(name) if name.isascii() and name.isdigit() and len(name) <= len(str(MAX_TOTALWORK)) else None
+
+
+async def create_from_form(nodes: NodeStore, request: Request, owner: str) -> Document:
+    """`POST /node` with a form. When the form turns out to be damaged, no node stays behind."""
+    form = Form()
+    node: Document | None = None
+    try:
+        async for part in parts(request):
+            if rank_of(part) != 0:
+                await form.read(part)
+                continue
+            if node is not None:
+                raise BadRequest("the form has more than one file 'upload'")
+            name = form.file_name or part.filename or ""
+            size = announced(request)
+            node = await nodes.create(
+                part.chunks(), name=name, attributes=form.attributes, owner=owner, expected_bytes=size
+            )
+            form.has_attributes = False
+        return await _complete(nodes, form, node, owner)
+    except BaseException:
+        if node is not None:
+            await nodes.delete(node["id"])
+        raise
+
+
+async def _complete(nodes: NodeStore, form: Form, node: Document | None, owner: str) -> Document:
+    if node is None:
+        node = await nodes.create(
+            None, name=form.file_name, attributes=form.attributes, owner=owner, parts=form.parts
+        )
+        return await nodes.copy_data(node["id"], form.copy_data) if form.copy_data else node
+    if form.parts or form.copy_data:
+        raise BadRequest("a node gets its bytes from one of: upload, parts, copy_data")
+    if form.has_attributes:
+        node = await nodes.set_attributes(node["id"], form.attributes)
+    return node
+
+
+async def change_by_form(nodes: NodeStore, state: State, request: Request, node: Document) -> Document:
+    """`PUT /node/{id}` with a form. Raises LeaseLost for an output of work that nobody holds."""
+    form = Form()
+    node_id = node["id"]
+    async for part in parts(request):
+        rank = rank_of(part)
+        if rank is None:
+            await form.read(part)
+        elif node["task"]:
+            who = present_attempt(state, node, rank)
+            await receive_output(nodes, state, node_id, who, part.chunks(), announced(request))
+        elif rank:
+            await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
+        else:
+            name = form.file_name or part.filename or ""
+            await nodes.upload(node_id, part.chunks(), name, announced(request))
+    if (form.parts or form.copy_data) and node["task"]:
+        raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
+    if form.parts:
+        await nodes.declare_parts(node_id, form.parts, form.file_name)
+    if form.copy_data:
+        await nodes.copy_data(node_id, form.copy_data)
+    if form.has_attributes:
+        await nodes.set_attributes(node_id, form.attributes)
+    return await nodes.get(node_id)
+
+
+async def first_bytes(request: Request) -> tuple[bytes, AsyncIterator[bytes]]:
+    """The beginning of a raw body, and all of it; the beginning is empty only if the body is."""
+    chunks = stream(request)
+    first = await anext(aiter(chunks), b"")
+
+    async def everything() -> AsyncIterator[bytes]:
+        if first:
+            yield first
+        async for chunk in chunks:
+            yield chunk
+
+    return first, everything()

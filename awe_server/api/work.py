@@ -1,0 +1,330 @@
+"""`/work`: checkout and report of stock AWE workers; workunits and their logs for everybody.
+
+What stock workers depend on, and where it differs from our own rules:
+
+* A checkout that gives nothing is 400 with one of AWE's bare texts: they compare it exactly.
+* A report that comes too late, or for work that is not known, is told so in `data` and `code` with status 200
+  and no `error`: on an error they send it again every minute and take no other work, for ever.
+  Who names attempt and lease token (our client) gets 409 `lease_lost`.
+* They name neither attempt nor token, so they are known by their client id and by holding the work.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from awe_server.api import views, work_list, work_report
+from awe_server.api.bodies import stream as stream_body
+from awe_server.api.deps import Asking, BaseUrl, Served
+from awe_server.api.downloads import log_response
+from awe_server.api.envelope import ok, paged, refusal, refused
+from awe_server.api.exchange import Followed
+from awe_server.api.logs import Log, Logs, stream_name
+from awe_server.api.params import Flag, Parameters
+from awe_server.api.schemas import Envelope, Listing, Refusal
+from awe_server.api.work_list import WorkListParameters
+from awe_server.auth import policy
+from awe_server.auth.policy import Right
+from awe_server.runtime.engine import Engine
+from awe_server.runtime.services import Services
+from awe_server.scheduler.checkout import Checkout, checkout
+from awe_server.scheduler.holder import check_holder
+from awe_server.scheduler.report import report
+from awe_server.scheduler.state import Context, State
+from awe_server.scheduler.views import job_document, task_document, unit_document, workunit_document
+from awe_server.scheduler.why import why_workunit
+from awe_server.store.base import Document
+from shared_models.errors import (
+    BadRequest,
+    ClientNotFound,
+    ClientSuspended,
+    LeaseLost,
+    QueueSuspended,
+    WorkunitNotFound,
+)
+from shared_models.ids import ClientId, WorkunitId, decode_workunit_id, split_task_id, split_workunit_id
+from shared_models.limits import MAX_LOG_BYTES
+from shared_models.messages import Report
+from shared_models.states import WorkunitState
+from shared_models.views import WorkunitView
+
+router = APIRouter(prefix="/work", tags=["work"])
+
+Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}}
+Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
+
+
+class WorkParameters(WorkListParameters):
+    """Of GET /work."""
+
+    available: str = Query(
+        "", description="checkout: free bytes of the worker's disk; anything else: not checked"
+    )
+    server_uuid: str = Query("", description="checkout: sent by AWE's workers, not looked at")
+
+
+@router.get(
+    "",
+    summary="List workunits, or check one out",
+    response_model=Listing[WorkunitView],
+    responses=Bad,
+)
+async def list_or_checkout(
+    services: Served, caller: Asking, base_url: BaseUrl, query: Annotated[WorkParameters, Query()]
+) -> Response:
+    """With `client=ID`, as AWE's workers ask: checks out one workunit for that client; `data` is that object.
+
+    Without: the list. To list what a client holds, give `client` together with `query`.
+    """
+    if query.client and not query.query:
+        policy.allow(caller, Right.WORK)
+        return await _checkout(services, ClientId(query.client), query.available, base_url)
+    policy.allow(caller, Right.READ)
+    page = await work_list.find(services.engine, query)
+    shown = await _joined(services.engine, page.documents, base_url)
+    return paged(shown, page, limit=query.rows, offset=query.offset)
+
+
+Joined = tuple[Document, Document, Document]
+
+
+async def _checkout(services: Services, client_id: ClientId, available: str, base_url: str) -> Response:
+    free = int(available) if available.isascii() and available.isdigit() else -1
+    try:
+        found, given = await services.engine.do(_checkout_one, client_id, free)
+    except (ClientNotFound, ClientSuspended, QueueSuspended) as exc:
+        return refused(exc, status=400)
+    if given is None:
+        text = "No eligible workunit found" if found.skipped else "Server queue is empty"
+        return refusal(400, [text], "no_work", skipped=found.skipped)
+    return ok(views.checkout_view(*given, base_url))
+
+
+def _checkout_one(
+    state: State, ctx: Context, client_id: ClientId, free_bytes: int
+) -> tuple[Checkout, Joined | None]:
+    """Check one workunit out and give the documents of it, its task and its job as they are then."""
+    found = checkout(state, ctx, client_id, 1, None, free_bytes)
+    for grant in found.grants:
+        unit = state.clients[client_id].holds[grant.workunit_id]
+        return found, (unit_document(unit), task_document(unit.task), job_document(unit.task.job))
+    return found, None
+
+
+async def _joined(engine: Engine, units: list[Document], base_url: str) -> list[Document]:
+    """Workunits with what they inherit; each job and task is looked up once."""
+    jobs: dict[str, Document] = {}
+    tasks: dict[str, Document] = {}
+    for unit in units:
+        if unit["jobid"] not in jobs:
+            job, of_job = await engine.job_documents(unit["jobid"])
+            jobs[unit["jobid"]] = job
+            tasks |= {task["id"]: task for task in of_job}
+    return [views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url) for unit in units]
+
+
+class OneWorkParameters(Parameters):
+    """Of GET /work/{id}: at most one of the flags."""
+
+    datatoken: Flag = Query(False, description="the job's data token, in the reply's header; holder only")
+    privateenv: Flag = Query(False, description="private environment, in the reply's header; holder only")
+    client: str = Query("", description="who asks for a secret")
+    report: str | None = Query(
+        None, examples=["stdout"], description="a log as text: stdout, stderr, worknotes"
+    )
+    why: Flag = Query(False, description="what it waits for")
+
+
+class LogParameters(Parameters):
+    """Of GET /work/{id}/log/{stream}."""
+
+    attempt: int | None = Query(None, ge=1, description="of this attempt; the last one unless given")
+
+
+@router.get(
+    "/{work_id:path}/log/{stream}", summary="A log as it is", responses=Missing, response_class=Response
+)
+async def read_log(
+    work_id: str,
+    stream: str,
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[LogParameters, Query()],
+) -> Response:
+    """Plain text; Range is honoured, so a log can be followed. One that nobody sent yet is empty."""
+    kind = stream_name(stream)
+    unit, _, job = await _unit(services.engine, decode_workunit_id(work_id))
+    policy.allow(caller, Right.READ, job)
+    log = Log(WorkunitId(unit["id"]), query.attempt or unit["attempt"], kind)
+    if unit["state"] == WorkunitState.CHECKOUT:
+        followed: Followed = request.app.state.followed
+        followed.read(services, log.work)
+    return await log_response(request, Logs(services.logs_dir), log)
+
+
+class LogWriteParameters(Parameters):
+    """Of PUT /work/{id}/log/{stream}."""
+
+    attempt: int = Query(ge=1)
+    offset: int = Query(0, ge=0, le=MAX_LOG_BYTES, description="where these bytes belong")
+
+
+@router.put(
+    "/{work_id:path}/log/{stream}",
+    summary="Send a piece of a log",
+    response_model=Envelope[dict[str, int]],
+    responses={**Missing, 409: {"model": Refusal}},
+)
+async def write_log(
+    work_id: str,
+    stream: str,
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[LogWriteParameters, Query()],
+    awe_lease: Annotated[str, Header(description="the attempt's token")],
+) -> Response:
+    """Raw bytes, put at `offset`; what was behind them is cut. Only for the holder of the attempt."""
+    policy.allow(caller, Right.WORK)
+    work = decode_workunit_id(work_id)
+    log = Log(work, query.attempt, stream_name(stream))
+    check_holder(services.engine.state, work, attempt=query.attempt, token=awe_lease)
+    size = await Logs(services.logs_dir).write(log, query.offset, stream_body(request, MAX_LOG_BYTES))
+    return ok({"size": size})
+
+
+async def _unit(engine: Engine, work: WorkunitId) -> Joined:
+    """A workunit, its task and its job, live or stored. Raises WorkunitNotFound."""
+    job_id, _ = split_task_id(split_workunit_id(work)[0])
+    live = await engine.look(_live_unit, work)
+    unit = live or (await engine.finished([work])).get(work)
+    if unit is None:
+        raise WorkunitNotFound(workunit_id=work)
+    job, tasks = await engine.job_documents(job_id)
+    task = next((task for task in tasks if task["id"] == unit["taskid"]), None)
+    if task is None:
+        raise WorkunitNotFound(workunit_id=work)
+    return unit, task, job
+
+
+def _live_unit(state: State, work: WorkunitId) -> Document | None:
+    return workunit_document(state, work)
+
+
+@router.get(
+    "/{work_id:path}", summary="One workunit", response_model=Envelope[WorkunitView], responses=Missing
+)
+async def get_work(
+    work_id: str,
+    services: Served,
+    caller: Asking,
+    base_url: BaseUrl,
+    query: Annotated[OneWorkParameters, Query()],
+    awe_lease: Annotated[str | None, Header(description="the attempt's token, for secrets")] = None,
+) -> Response:
+    """The workunit, one of its logs, or for its holder a secret. Ids may come as `base64:…` as AWE sends."""
+    work = decode_workunit_id(work_id)
+    if query.datatoken or query.privateenv:
+        policy.allow(caller, Right.WORK)
+        return _secret(services.engine.state, work, query, awe_lease)
+    unit, task, job = await _unit(services.engine, work)
+    policy.allow(caller, Right.READ, job)
+    if query.report is not None:
+        log = Log(work, unit["attempt"], stream_name(query.report))
+        return ok(await Logs(services.logs_dir).tail(log))
+    if query.why:
+        engine = services.engine
+        return ok([dict(row) for row in await engine.look(why_workunit, engine.context(), work)])
+    return ok(views.work_view(unit, task, job, base_url))
+
+
+def _secret(state: State, work: WorkunitId, query: OneWorkParameters, lease: str | None) -> Response:
+    """The data token or private environment in a header, as AWE's workers read it; for the holder only.
+
+    Raises LeaseLost, WorkunitNotFound, BadRequest.
+    """
+    if not (query.client or lease):
+        raise BadRequest("This request type requires the client=clientid parameter.")
+    unit = check_holder(state, work, client_id=query.client or None, token=lease)
+    if query.privateenv:
+        return ok(None, headers={"Privateenv": json.dumps(unit.task.private_env)})
+    token = unit.task.job.datatoken
+    if not token:
+        raise BadRequest(f"error in getting token for job {unit.task.job.id}")
+    return ok(None, headers={"Datatoken": token})
+
+
+class ReportParameters(Parameters):
+    """Of PUT /work/{id}."""
+
+    client: str = Query("", description="who reports")
+    status: str = Query("", examples=["done"], description=", ".join(work_report.STATUSES))
+    computetime: float = Query(0.0, ge=0, le=1e12, description="seconds")
+    report: Flag = Query(
+        False, description="sent by AWE's workers when there are parts; parts are always read"
+    )
+    attempt: int | None = Query(None, ge=0, description="not known to AWE's workers")
+    server_uuid: str = Query("", description="sent by AWE's workers, not looked at")
+
+
+@router.put(
+    "/{work_id:path}",
+    summary="Report how an attempt ended",
+    response_model=Envelope[str],
+    responses={**Missing, 409: {"model": Refusal}},
+)
+async def put_report(
+    work_id: str,
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[ReportParameters, Query()],
+    awe_lease: Annotated[
+        str | None, Header(description="the attempt's token; not known to AWE's workers")
+    ] = None,
+) -> Response:
+    """Evaluated before it is answered. Form parts perf, stdout, stderr, worknotes, notes; or no body.
+
+    `data` is `ok`, also for the repeat of a report. See the module for late reports of AWE's workers.
+    """
+    policy.allow(caller, Right.WORK)
+    if not query.client:
+        raise BadRequest("This request type requires the client=clientid parameter.")
+    work = decode_workunit_id(work_id)
+    extras = await work_report.read_extras(request)
+    found = work_report.build(
+        work,
+        query.status,
+        extras,
+        attempt=query.attempt,
+        token=awe_lease,
+        computetime_s=query.computetime,
+    )
+    engine = services.engine
+    finished = await engine.finished([work])
+    try:
+        attempt = await engine.do(_settle, ClientId(query.client), found, finished)
+    except ClientNotFound as exc:
+        return refused(exc, status=400)
+    except (LeaseLost, WorkunitNotFound) as exc:
+        if query.attempt is not None or awe_lease is not None:
+            raise
+        return ok(f"not accepted, the result is dropped: {exc.message}", code=exc.code)
+    if attempt:
+        texts = extras.texts.items()
+        await Logs(services.logs_dir).keep([(Log(work, attempt, name), text) for name, text in texts if text])
+    return ok("ok")
+
+
+def _settle(
+    state: State, ctx: Context, client_id: ClientId, found: Report, finished: Mapping[WorkunitId, Document]
+) -> int:
+    """Report, and say which attempt that was; 0 for a repeat."""
+    unit = state.workunits.get(found.work)
+    result = report(state, ctx, client_id, found, finished)
+    return unit.attempt if unit is not None and result == "accepted" else 0

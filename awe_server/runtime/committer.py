@@ -149,9 +149,10 @@ class Committer(Generic[A]):
             self._flying.fail(error)
 
     def _next(self) -> tuple[Batch[A], _Waiting]:
+        batch = self._take()
         waiting, self._open = self._open, _Waiting(self._commit_wait_s)
         self._dirty = False
-        return self._take(), waiting
+        return batch, waiting
 
     async def _write(self) -> None:
         batch, self._flying = self._next()

@@ -9,8 +9,9 @@ silently.
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from awe_server.scheduler.load import LoadInput, load, load_jobs
@@ -42,6 +43,7 @@ class JobDocuments:
     job: Document
     tasks: list[Document] = field(default_factory=list)
     workunits: list[Document] = field(default_factory=list)
+    completed: dict[str, int] = field(default_factory=dict)  #: how many are, by task
 
 
 def rules(settings: Settings) -> Rules:
@@ -102,12 +104,11 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
 async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
     """Some jobs with their tasks and workunits."""
     found = {document["id"]: JobDocuments(document) for document in jobs}
-    tasks = {d["id"]: d async for d in store.scan("tasks", [Match("jobid", tuple(found))])}
-    for task in tasks.values():
+    tasks = [document async for document in store.scan("tasks", [Match("jobid", tuple(found))])]
+    for task in tasks:
         found[task["jobid"]].tasks.append(task)
-    for some in _batches(list(tasks.values())):
-        for unit in await _workunits(store, some):
-            found[tasks[unit["taskid"]]["jobid"]].workunits.append(unit)
+    for some in _batches(tasks):
+        await _add_workunits(store, some, found)
     return list(found.values())
 
 
@@ -119,58 +120,39 @@ async def read_job(store: Store, job_id: str) -> JobDocuments | None:
 
 def revive(state: State, ctx: Context, documents: JobDocuments) -> None:
     """Bring a job that had ended back into the live state."""
-    load_jobs(state, ctx, [documents.job], documents.tasks, documents.workunits)
+    load_jobs(state, ctx, [documents.job], documents.tasks, documents.workunits, documents.completed)
 
 
-async def _workunits(store: Store, tasks: Sequence[Document]) -> list[Document]:
-    """What `load` has to know of the tasks' workunits: the live ones, and which ranks are completed."""
+async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping[str, JobDocuments]) -> None:
+    """Live workunits as documents, completed ones as counts; as documents only if a batch was torn."""
     ids = Match("taskid", tuple(task["id"] for task in tasks))
-    found = [document async for document in store.scan("workunits", [ids, Match("state", LIVE)])]
-    ranks: dict[str, set[int]] = {}
-    for unit in found:
-        ranks.setdefault(unit["taskid"], set()).add(unit["rank"])
     completed = Match("state", (WorkunitState.COMPLETED.value,))
     counts = await store.count_by("workunits", "taskid", [ids, completed])
+    seen = Counter(counts)
+    async for unit in store.scan("workunits", [ids, Match("state", LIVE)]):
+        found[unit["jobid"]].workunits.append(unit)
+        seen[unit["taskid"]] += 1
     for task in tasks:
-        live, count = ranks.get(task["id"], set()), counts.get(task["id"], 0)
-        if not count:
-            continue
-        if count + len(live) == _handed_out(task):
-            found += _stand_ins(task, live)
-        else:  # a torn batch: see which ones there are
+        documents = found[task["jobid"]]
+        first_rank = 0 if task["totalwork"] == 1 else 1
+        if seen[task["id"]] == task["fresh_rank"] - first_rank:
+            documents.completed[task["id"]] = counts.get(task["id"], 0)
+        else:
             where = [Match("taskid", (task["id"],)), completed]
-            found += [document async for document in store.scan("workunits", where)]
-    return found
-
-
-def _first_rank(task: Document) -> int:
-    return 0 if task["totalwork"] == 1 else 1
-
-
-def _handed_out(task: Document) -> int:
-    return int(task["fresh_rank"]) - _first_rank(task)
-
-
-def _stand_ins(task: Document, live: set[int]) -> Iterator[Document]:
-    """Handed-out ranks that are not live are completed: what `load` needs of them, without reading them."""
-    for rank in range(_first_rank(task), int(task["fresh_rank"])):
-        if rank not in live:
-            yield {
-                "taskid": task["id"],
-                "rank": rank,
-                "attempt": 0,
-                "state": WorkunitState.COMPLETED.value,
-                "generation": task["generation"],
-            }
+            documents.workunits += [unit async for unit in store.scan("workunits", where)]
 
 
 def _joined(base: LoadInput, found: Iterable[JobDocuments]) -> LoadInput:
-    base.jobs, base.tasks, base.workunits = [], [], []
+    jobs: list[Document] = []
+    tasks: list[Document] = []
+    workunits: list[Document] = []
+    completed: dict[str, int] = {}
     for documents in found:
-        base.jobs.append(documents.job)
-        base.tasks += documents.tasks
-        base.workunits += documents.workunits
-    return base
+        jobs.append(documents.job)
+        tasks += documents.tasks
+        workunits += documents.workunits
+        completed.update(documents.completed)
+    return replace(base, jobs=jobs, tasks=tasks, workunits=workunits, completed=completed)
 
 
 async def _load_what_is_sound(
@@ -197,8 +179,7 @@ async def _load_what_is_sound(
             sound.append(documents)
     if marks:
         await store.commit(marks)
-    base.clients = clients
-    return load(_joined(base, sound), ctx)
+    return load(_joined(replace(base, clients=clients), sound), ctx)
 
 
 def _skipped(collection: Collection, document: Document, exc: Exception) -> None:

@@ -1,0 +1,165 @@
+"""Reading the state: everything as it was, a grace for all, one bad document does not spoil the rest."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from awe_server.scheduler.invariants import check
+from awe_server.scheduler.state import FinishTask, PrepareTask
+from awe_server.scheduler.tick import tick
+from awe_server.store.base import Delete, Put, Query
+from awe_server.store.errors import StoreCorrupt
+from shared_models.errors import StoreUnavailable
+from tests.support.eventually import eventually
+from tests.support.faulty import FaultyStore
+from tests.unit.runtime.workshop import CLIENT, Workshop, done, shape, task
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("crash", [True, False])
+async def test_a_restart_finds_everything_as_it_was(crash: bool) -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    await shop.submit(task("0", totalwork=5), task("1", dependsOn=["0"]))
+    await shop.submit(task("0"), task("1"))
+    grants = await shop.fetch(4)
+    await shop.exchange(holds=[(g.workunit_id, g.attempt) for g in grants[1:]], reports=[done(grants[0])])
+    before = shape(shop.engine.state)
+    uuid = shop.engine.server_uuid
+    again = await shop.again(crash=crash)
+    assert shape(again.engine.state) == before
+    assert again.engine.server_uuid == uuid
+    assert check(again.engine.state) == []
+    again.request_id = shop.request_id
+    reply = await again.exchange(reports=[done(grant) for grant in grants])
+    assert [row["result"] for row in reply.results] == ["duplicate", *["accepted"] * 3]
+
+
+async def test_finished_workunits_are_counted_not_read() -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    await shop.submit(task("0", totalwork=10))
+    await shop.exchange(reports=[done(grant) for grant in await shop.fetch(6)])
+    read: list[Any] = []
+    scan = shop.store.scan
+
+    def watched(collection: Any, where: Any = ()) -> Any:
+        async def documents() -> Any:
+            async for document in scan(collection, where):
+                read.append(document)
+                yield document
+
+        return documents()
+
+    shop.store.scan = watched  # type: ignore[method-assign]
+    again = await shop.again()
+    (job_task,) = again.engine.state.tasks.values()
+    assert (job_task.done, job_task.remainwork) == (6, 4)
+    assert not [document for document in read if "rank" in document]
+
+
+async def test_ranks_whose_documents_a_torn_batch_lost_are_queued_again() -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    await shop.submit(task("0", totalwork=4))
+    grants = await shop.fetch(3)
+    await shop.exchange(reports=[done(grants[0])], holds=[(g.workunit_id, g.attempt) for g in grants[1:]])
+    await shop.engine.stop()
+    await shop.store.open()
+    await shop.store.commit([Delete("workunits", grants[1].workunit_id)])
+    again = await Workshop(shop.store, shop.hands).start()
+    assert check(again.engine.state) == []
+    (job_task,) = again.engine.state.tasks.values()
+    assert (job_task.done, job_task.remainwork) == (1, 3)
+
+
+async def test_leases_and_clients_get_a_full_grace_after_a_restart() -> None:
+    shop = await Workshop(lease_s=30.0).start()
+    await shop.register()
+    await shop.submit(task())
+    await shop.fetch()
+    shop.hands.monotonic_s = 7.0  # another boot
+    shop.hands.wall_s += 3600.0
+    again = await shop.again()
+    again.hands.monotonic_s += 29.0
+    again.engine.run(tick)
+    assert again.engine.state.clients[CLIENT].holds
+    again.hands.monotonic_s += 2.0
+    again.engine.run(tick)
+    assert not again.engine.state.clients[CLIENT].holds
+
+
+async def test_interrupted_effects_are_asked_for_again() -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    await shop.submit(task("0", outputs=[{"filename": "o"}]))
+    again = await shop.again(crash=True)
+    await eventually(lambda: bool(again.duties.begun))
+    assert [type(effect) for effect in again.duties.begun] == [PrepareTask]
+    assert not any(isinstance(effect, FinishTask) for effect in again.duties.begun)
+
+
+async def test_a_slow_store_is_waited_for() -> None:
+    """D-02: never ready with an empty queue."""
+    shop = await Workshop().start()
+    job_id = await shop.submit(task())
+    await shop.engine.stop()
+
+    class Slow(FaultyStore):
+        refusals = 3
+
+        async def open(self) -> None:
+            if self.refusals:
+                self.refusals -= 1
+                raise StoreUnavailable("not yet")
+            await super().open()
+
+    slow = Slow()
+    slow._collections = shop.store._collections
+    again = Workshop(slow, shop.hands)
+    starting = asyncio.create_task(again.engine.start())
+    await asyncio.sleep(0.05)
+    assert not again.engine.ready
+    await starting
+    assert again.engine.ready
+    assert job_id in again.engine.state.jobs
+
+
+async def test_a_damaged_store_is_refused() -> None:
+    class Damaged(FaultyStore):
+        async def open(self) -> None:
+            raise StoreCorrupt("/data/awe.db", "malformed")
+
+    shop = Workshop(Damaged())
+    with pytest.raises(StoreCorrupt, match=r"/data/awe\.db is damaged"):
+        await shop.engine.start()
+    assert not shop.engine.ready
+    await shop.engine.stop()
+
+
+async def test_a_bad_document_is_skipped_and_its_job_shown_suspended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """X-10: a stored bad document is not fatal at start."""
+    shop = await Workshop().start()
+    await shop.register()
+    good = await shop.submit(task())
+    bad = await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    document = await shop.store.get("tasks", f"{bad}_0") or {}
+    await shop.store.commit([Put("tasks", {**document, "state": "dancing"})])
+    await shop.store.commit([Put("clients", {"id": "odd"})])
+    with caplog.at_level(logging.ERROR):
+        again = await Workshop(shop.store, shop.hands).start()
+    assert list(again.engine.state.jobs) == [good]
+    assert list(again.engine.state.clients) == [CLIENT]
+    skipped = [record.__dict__["id"] for record in caplog.records if record.message == "document_skipped"]
+    assert skipped == ["odd", bad]
+    job, _ = await again.engine.job_documents(bad)
+    assert job["state"] == "suspend"
+    assert "dancing" in job["notes"]
+    assert (await again.engine.find("jobs", Query())).total == 2

@@ -52,7 +52,7 @@ TIMEOUTS_MS = {
 _DURABLE = WriteConcern("majority", wtimeout=20_000, j=True)
 
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
-_IDS_PER_REQUEST = 5_000
+_IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
 
 

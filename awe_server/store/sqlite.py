@@ -44,7 +44,8 @@ class _Connection:
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(1, "sqlite-read" if read_only else "sqlite-write")
-        self.db = sqlite_file.connect(path, read_only=read_only, busy_s=BUSY_S)
+        with sqlite_file.translated(path, "open"):
+            self.db = sqlite_file.connect(path, read_only=read_only, busy_s=BUSY_S)
 
     async def run(self, action: str, work: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, action, work)
@@ -66,7 +67,8 @@ class _Connection:
 class SqliteStore:
     """Documents in `<data_dir>/awe.sqlite`; the directory belongs to one process at a time."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, open_wait_s: float = OPEN_WAIT_S) -> None:
+        self._open_wait_s = open_wait_s
         self._path = data_dir / "awe.sqlite"
         self._wal = data_dir / "awe.sqlite-wal"
         self.name = f"sqlite:{self._path}"
@@ -80,22 +82,29 @@ class SqliteStore:
         """Own the directory, look at the file, open it. Waits up to OPEN_WAIT_S for a file that is busy."""
         if self._writer is not None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = sqlite_file.take_lock(self._path.parent / "awe.lock")
-        until = time.monotonic() + OPEN_WAIT_S
         try:
-            while True:
-                try:
-                    await asyncio.to_thread(sqlite_file.prepare, self._path)
-                    await self._connect()
-                    return
-                except StoreUnavailable:
-                    if time.monotonic() >= until:
-                        raise
-                    await asyncio.sleep(0.2)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = sqlite_file.take_lock(self._path.parent / "awe.lock")
+            await self._open_file()
+        except OSError as exc:
+            await self.close()
+            raise StoreUnavailable(f"{exc.filename or self._path}: {exc.strerror}", op="open") from exc
         except BaseException:
             await self.close()
             raise
+
+    async def _open_file(self) -> None:
+        until = time.monotonic() + self._open_wait_s
+        while True:
+            try:
+                await asyncio.to_thread(sqlite_file.prepare, self._path)
+                await self._connect()
+                return
+            except StoreUnavailable:
+                await self._disconnect()
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(0.2)
 
     async def _connect(self) -> None:
         self._writer = _Connection(self._path, read_only=False)
@@ -105,8 +114,14 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Let running work end, empty the WAL into the file, give the directory back."""
-        readers = [self._lookups, self._queries]
-        writer, self._writer, self._lookups, self._queries = self._writer, None, None, None
+        await self._disconnect()
+        if self._lock is not None:
+            sqlite_file.drop_lock(self._lock)
+            self._lock = None
+
+    async def _disconnect(self) -> None:
+        writer, readers = self._writer, [self._lookups, self._queries]
+        self._writer = self._lookups = self._queries = None
         for reader in readers:
             if reader is not None:
                 await reader.close()
@@ -114,9 +129,6 @@ class SqliteStore:
             with contextlib.suppress(StoreUnavailable, StoreCorrupt):
                 await writer.run("checkpoint", _empty_wal)
             await writer.close()
-        if self._lock is not None:
-            sqlite_file.drop_lock(self._lock)
-            self._lock = None
 
     async def commit(self, batch: Sequence[Operation]) -> None:
         """Apply a batch as one transaction, on disk when it returns."""

@@ -56,7 +56,7 @@ def settle_input(io: IO, own: OwnHosts) -> str | None:
     if io.url:
         reason = source_problem(io.url)
         return f"url: {reason}" if reason else None
-    return None if io.node else "node: is missing; a file comes from a node, a url, or (input) an origin task"
+    return None if io.node else "node: is missing; a file comes from a node, a url, or an origin task"
 
 
 def settle_output(io: IO, own: OwnHosts) -> str | None:

@@ -21,8 +21,8 @@ _WANTED = {
 }
 _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "missing": lambda c: "is missing",
-    "greater_than_equal": lambda c: f"must be {c['ge']:g} or more",
-    "less_than_equal": lambda c: f"must be at most {c['le']}",
+    "greater_than_equal": lambda c: f"must be {c['ge']:.0f} or more",
+    "less_than_equal": lambda c: f"must be at most {c['le']:.0f}",
     "string_too_long": lambda c: f"is longer than {c['max_length']} characters",
     "too_long": lambda c: f"has more than {c['max_length']} entries",
 }

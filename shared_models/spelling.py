@@ -40,10 +40,9 @@ class Keys:
         nullable: str = "",
         hints: dict[str, str] | None = None,
     ) -> None:
-        self.known = {key.lower(): key for key in model.model_fields}
-        self.dropped = frozenset(
-            dropped.lower().split()
-        )  #: AWE's documents carry them; they mean nothing here
+        #: AWE's documents carry these; they mean nothing here
+        self.dropped = frozenset(dropped.lower().split())
+        self.known = {key.lower(): key for key in model.model_fields if key not in self.dropped}
         self.nullable = frozenset(nullable.split())  #: null is the same as absent
         self.hints = hints or {}  #: what somebody meant who wrote this key
 

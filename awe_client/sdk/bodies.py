@@ -18,9 +18,18 @@ Progress = Callable[[int, int], None]
 class FileBody:
     """A file as a raw body. After it was read to its end, `md5` is the digest of the bytes that were sent."""
 
-    def __init__(self, path: Path | str, *, on_progress: Progress | None = None, offset: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        on_progress: Progress | None = None,
+        offset: int = 0,
+        max_bytes: int | None = None,
+    ) -> None:
+        """Describe a file as it is now; `offset` and `max_bytes` choose a piece of it."""
         self.path = Path(path)
-        self.size = max(os.path.getsize(path) - offset, 0)
+        size = max(os.path.getsize(path) - offset, 0)
+        self.size = size if max_bytes is None else min(size, max(max_bytes, 0))
         self.md5 = ""
         self._offset = offset
         self._on_progress = on_progress

@@ -1,9 +1,10 @@
 """Calls about clients, and the one call that clients live by."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
+
+import orjson
 
 from awe_client.sdk.transport import Document, Page, Params, Transport
 
@@ -20,14 +21,14 @@ class ClientCalls:
 
         Repeatable: the same id and incarnation again is the same registration.
         """
-        content = json.dumps(profile).encode()
+        content = orjson.dumps(profile)
         client: Document = await self._transport.call(
             "POST", "/client", content=content, headers=_JSON, repeatable=bool(profile.get("id"))
         )
         return client
 
     async def exchange(
-        self, client_id: str, request: Mapping[str, Any], *, repeatable: bool = True
+        self, client_id: str, request: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Document:
         """Report, renew and fetch in one round trip (see the wire contract; messages are in shared_models).
 
@@ -37,10 +38,10 @@ class ClientCalls:
         reply: Document = await self._transport.call(
             "POST",
             f"/client/{_id(client_id)}/exchange",
-            content=json.dumps(request).encode(),
+            content=orjson.dumps(request),
             headers=_JSON,
-            repeatable=repeatable,
-            timeout_s=float(request.get("wait_s", 0.0)) + 30.0,
+            repeatable=True,
+            timeout_s=timeout_s or float(request.get("wait_s", 0.0)) + 30.0,
         )
         return reply
 

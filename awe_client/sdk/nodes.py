@@ -1,6 +1,7 @@
 """Calls about data nodes (Shock's wire)."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -150,6 +151,12 @@ class NodeCalls:
             "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
         )
         return node
+
+    def open_url(
+        self, path: str, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        """Open a GET of any path of this server, to be read piece by piece; raises httpx's errors."""
+        return self._transport.stream("GET", path, headers=headers)
 
     async def build_index(self, node_id: str, kind: str) -> Document:
         """Build an index (size, line, record, chunkrecord) on a node."""

@@ -7,7 +7,6 @@ What is repeated after a failure, and what is not:
   they arrive twice (`repeatable`). A POST /job is one of them because it carries an Idempotency-Key.
 """
 
-import json
 import os
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +15,7 @@ from typing import Any
 
 import anyio
 import httpx
+import orjson
 
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import (
@@ -253,8 +253,8 @@ def cause_of(exc: BaseException) -> str:
 def decode(reply: httpx.Response) -> Any:
     """Read a JSON body. Raises AweError if it is not JSON (something else than awe-server answered)."""
     try:
-        return json.loads(reply.content)
-    except ValueError as exc:
+        return orjson.loads(reply.content)
+    except orjson.JSONDecodeError as exc:
         kind = reply.headers.get("content-type", "no content type")
         raise AweError(f"{reply.url} did not answer with JSON ({kind}): is that an awe-server?") from exc
 
@@ -273,8 +273,8 @@ def raise_for_error(reply: httpx.Response) -> None:
 
 def _error_of(reply: httpx.Response) -> AweError:
     try:
-        envelope = json.loads(reply.content)
-    except ValueError:
+        envelope = orjson.loads(reply.content)
+    except orjson.JSONDecodeError:
         envelope = None
     if not isinstance(envelope, dict):
         text = f"{reply.status_code} {reply.reason_phrase} from {reply.request.url}"

@@ -1,0 +1,316 @@
+"""One daemon from start to end: puts the rooms together, asks for work, drains, and leaves nothing behind."""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from awe_client.daemon import machine as m
+from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
+from awe_client.daemon.environment import inherited
+from awe_client.daemon.exchange import ExchangeLoop
+from awe_client.daemon.executor import ExecutorPool
+from awe_client.daemon.fetch import Fetcher
+from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.predata import PredataCache
+from awe_client.daemon.push import LiveLogs, Pusher
+from awe_client.daemon.resources import Capacity, Machine, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.servers import Servers
+from awe_client.daemon.settings import Settings
+from awe_client.daemon.spool import Spool
+from awe_client.daemon.transfer import Sources
+from awe_client.daemon.workdir import WorkDirs
+from awe_client.daemon.workshop import Workshop
+from shared_models.messages import FreeMessage, ReplyMessage
+
+log = logging.getLogger(__name__)
+
+#: After the last command, results are offered to an unreachable server for so long; they stay in the spool.
+DELIVER_S = 30.0
+DELIVER_HURRIED_S = 3.0
+SWEEP_S = 60.0
+
+
+class Daemon:
+    """A client. `run` returns the exit code; `drain` and `release` may be called from a signal handler."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._root = WorkRoot(settings.work)
+        self._spool = Spool(self._root.spool)
+        self._servers = Servers(
+            settings.servers,
+            authorization=settings.authorization,
+            transfer_timeout_s=settings.transfer_timeout_s,
+        )
+        self._sources = Sources(self._servers, timeout_s=settings.transfer_timeout_s)
+        self._cache = PredataCache(self._root.predata, settings.predata_bytes)
+        self._workdirs = WorkDirs(self._root.path, settings.keep_failed_s)
+        self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1))
+        self._machine = Machine(
+            settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
+        )
+        self._capacity = Capacity(self._machine)
+        self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
+        self._workshop = Workshop(
+            fetcher=Fetcher(self._servers, self._sources, self._cache),
+            pusher=Pusher(self._servers),
+            executors=self._executors,
+            workdirs=self._workdirs,
+            spool=self._spool,
+            capacity=self._capacity,
+            live_logs=LiveLogs(self._servers),
+            base_env=inherited(os.environ),
+            server_url=lambda: self._servers.current.base_url,
+            grace_s=settings.grace_s,
+            on_news=self._loop.notify,
+        )
+        self._draining = False
+        self._hurried = False
+        self._suspended = False
+        self._disk_is_low = False
+        self._busy_at = time.monotonic()
+        self._spooled: list[AttemptKey] = []
+        self._done_working = asyncio.Event()
+
+    async def run(self) -> int:
+        """Work until told to stop. Raises WorkRootBusy, and AweError when the server refuses us."""
+        self._root.open()
+        try:
+            self._spooled = self._spool.open()
+            self._cache.open()
+            await self._workdirs.remove_old()
+            await self._executors.start()
+            timers = asyncio.ensure_future(self._timers())
+            try:
+                await self._exchange_until_done()
+            finally:
+                timers.cancel()
+                await self._shut()
+        finally:
+            self._root.close()
+        return 0
+
+    async def _exchange_until_done(self) -> None:
+        """Run the exchange loop; once the work is over, give it only so long to deliver what is left."""
+        loop = asyncio.ensure_future(self._loop.run())
+        work_over = asyncio.ensure_future(self._done_working.wait())
+        try:
+            await asyncio.wait((loop, work_over), return_when=asyncio.FIRST_COMPLETED)
+            if not loop.done():
+                await asyncio.wait((loop,), timeout=DELIVER_HURRIED_S if self._hurried else DELIVER_S)
+            if loop.done():
+                loop.result()
+            else:
+                log.warning("results_stay_in_spool", extra={"results": len(self._spool.ready())})
+        finally:
+            for task in (loop, work_over):
+                task.cancel()
+            await asyncio.gather(loop, work_over, return_exceptions=True)
+
+    async def _shut(self) -> None:
+        await self._executors.stop()
+        await self._workshop.close()
+        await self._loop.close()
+        await self._workdirs.close()
+        await self._sources.close()
+        await self._servers.close()
+        self._spool.close()
+        log.info("stopped")
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def drain(self, reason: str) -> None:
+        """Finish what runs, take nothing new, then end."""
+        if not self._draining:
+            log.info("draining", extra={"reason": reason})
+            self._draining = True
+            self._workshop.release_unstarted()
+            self._check_done()
+            self._loop.notify()
+
+    def release(self, reason: str) -> None:
+        """End what runs, give it back, then end."""
+        self.drain(reason)
+        log.info("releasing", extra={"reason": reason})
+        self._hurried = True
+        self._workshop.release_all()
+        self._check_done()
+
+    def interrupt(self, reason: str) -> None:
+        """What a signal does: drain the first time, release the second."""
+        if self._draining:
+            self.release(reason)
+        else:
+            self.drain(reason)
+
+    def _check_done(self) -> None:
+        if self._draining and not self._workshop.is_working:
+            self._done_working.set()
+
+    async def _timers(self) -> None:
+        """Wall time, idle time, and the sweeping of kept directories."""
+        started = time.monotonic()
+        drain_s, release_s = wall_limits(self._settings.wall_time_s, self._settings.grace_s)
+        idle_s = self._settings.idle_exit_s
+        swept = started
+        pause_s = min([SWEEP_S, *(limit / 10 for limit in (idle_s, self._settings.wall_time_s) if limit > 0)])
+        while True:
+            now = time.monotonic()
+            if drain_s and now - started >= release_s and not self._hurried:
+                self.release("wall time")
+            elif drain_s and now - started >= drain_s:
+                self.drain("wall time")
+            if not (self._workshop.is_empty and self._spool.is_empty):
+                self._busy_at = now
+            elif idle_s and now - self._busy_at >= idle_s:
+                self.drain("idle")
+            if now - swept >= SWEEP_S:
+                self._workdirs.sweep()
+                swept = now
+            await asyncio.sleep(max(min(pause_s, 5.0), 0.02))
+
+    # --- what the exchange loop asks -------------------------------------------------------------
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new work is taken."""
+        return self._draining
+
+    def profile(self) -> dict[str, Any]:
+        """Who we are; `spooled` are attempts of our last incarnation whose results we still have."""
+        settings = self._settings
+        host = socket.gethostname()
+        return {
+            "id": self._root.client_id,
+            "name": settings.name or host,
+            "group": settings.group,
+            "domain": settings.domain,
+            "host": host,
+            "hostname": host,
+            "cores": self._machine.cores,
+            "memory_bytes": self._machine.memory_bytes,
+            "disk_bytes": free_disk(self._root.path),
+            "gpus": self._machine.gpus,
+            "apps": list(settings.apps),
+            "version": _version(),
+            "native": True,
+            "incarnation": self._root.incarnation,
+            "spooled": [list(key) for key in self._spooled],
+        }
+
+    def holds(self) -> list[AttemptKey]:
+        """Attempts in any stage, and finished ones of our last incarnation that are not acknowledged yet."""
+        return [*self._workshop.held_keys(), *self._spooled]
+
+    def want_and_free(self) -> tuple[int, FreeMessage, str]:
+        """How much to ask for.
+
+        Nothing while draining, suspended, short of disk, or unable to start processes.
+        """
+        load = self._workshop.load()
+        disk = free_disk(self._root.path)
+        trouble = self._trouble(disk)
+        want = 0
+        if not (self._draining or self._suspended or self._disk_is_low):
+            want = self._capacity.want(
+                held_cores=load.unrun_cores,
+                held=load.held + len(self._spooled),
+                unfinished_pushes=load.pushing,
+            )
+        machine = self._machine
+        free: FreeMessage = {
+            "cores": max(self._capacity.slots + self._capacity.ahead() - load.unrun_cores, 0),
+            "memory_bytes": max(machine.memory_bytes - load.unrun_memory, 0),
+            "disk_bytes": max(disk - self._settings.free_floor_bytes, 0),
+            "gpus": max(machine.gpus - load.unrun_gpus, 0),
+        }
+        return want, free, trouble
+
+    def _trouble(self, disk: int) -> str:
+        low = disk < self._settings.free_floor_bytes
+        if low != self._disk_is_low:
+            self._disk_is_low = low
+            facts = {"free_bytes": disk, "floor_bytes": self._settings.free_floor_bytes}
+            log.warning("disk_low" if low else "disk_has_room_again", extra=facts)
+        if low:
+            return f"disk nearly full: {disk} bytes free, {self._settings.free_floor_bytes} must stay"
+        if self._capacity.is_lowered:
+            return f"could not start processes; running with {self._capacity.slots} slots for a while"
+        return ""
+
+    def has_backlog(self) -> bool:
+        """Whether a short delay would starve no slot."""
+        return self._workshop.has_backlog
+
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do or to say."""
+        self._check_done()
+        return self._draining and self._workshop.is_empty and self._spool.is_empty
+
+    def take(self, reply: ReplyMessage) -> None:
+        """Act on a reply."""
+        for result in reply["results"]:
+            key = (result["work"], result["attempt"])
+            if result["result"] not in ("accepted", "duplicate"):
+                log.warning("result_refused", extra=dict(result))
+            self._workshop.acknowledged(key)
+            if key in self._spooled:
+                self._spooled.remove(key)
+        for work, attempt in reply["discard"]:
+            self._discard((work, attempt))
+        if reply["suspended"] != self._suspended:
+            self._suspended = reply["suspended"]
+            log.warning("suspended" if self._suspended else "resumed")
+        if reply["stop"]:
+            self._workshop.drop_all()
+            self.drain("the server said stop")
+            self._forget_spooled()
+            return
+        self._workshop.follow_logs([(work, attempt) for work, attempt in reply.get("logs") or ()])
+        self._admit(reply)
+
+    def _admit(self, reply: ReplyMessage) -> None:
+        tasks = {id: TaskSpec(message) for id, message in reply["tasks"].items()}
+        for grant in reply["work"]:
+            self._workshop.admit(from_grant(grant, tasks[grant["task"]], self._root.path))
+        if self._draining:
+            # Asked for before we drained.
+            self._workshop.release_unstarted()
+
+    def _discard(self, key: AttemptKey) -> None:
+        log.info("discarded", extra={"work": key[0], "attempt": key[1]})
+        if key in self._spooled:
+            self._spooled.remove(key)
+            self._spool.acknowledge(key)
+        self._workshop.deliver(key, m.Drop())
+
+    def _forget_spooled(self) -> None:
+        for key in self._spooled:
+            self._spool.acknowledge(key)
+        self._spooled = []
+
+
+def wall_limits(wall_time_s: float, grace_s: float) -> tuple[float, float]:
+    """When to drain and when to release, in seconds from the start; (0, 0) without a wall time.
+
+    Draining begins a tenth before the end, at most five minutes. What does not finish by itself is released
+    in time for TERM, grace, KILL and one exchange, but within the last half of the drain.
+    """
+    if wall_time_s <= 0:
+        return 0.0, 0.0
+    drain_s = wall_time_s - min(wall_time_s / 10, 300.0)
+    return drain_s, max(wall_time_s - grace_s - 5.0, (drain_s + wall_time_s) / 2)
+
+
+def _version() -> str:
+    try:
+        return version("awe")
+    except PackageNotFoundError:
+        return ""
+
+
+__all__ = ["Daemon", "wall_limits"]

@@ -1,0 +1,243 @@
+"""The loop by which a client lives: report, renew, fetch, in one round trip after another.
+
+* Request ids grow by one for each new exchange. A request whose reply was lost is sent again with its id and
+  the same body, so the server gives the same grants.
+* A request with nothing to report may wait at the server. When something comes up meanwhile, a new exchange
+  is sent on another connection; the server answers the older one as superseded. Its work is not ours in any
+  case: by the newer request, which does not list it as held, the server has taken it back.
+* While no server answers, the pauses grow, with jitter, up to 30 s. Work goes on meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from awe_client.daemon.attempt import AttemptKey
+from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.spool import Spool
+from awe_client.sdk.backoff import jittered_delay_s
+from shared_models.errors import AweError, ClientNotFound, StaleExchange
+from shared_models.limits import MAX_HOLDS, MAX_REPORTS
+from shared_models.messages import FreeMessage, ReplyMessage, ReportMessage, RequestMessage
+
+log = logging.getLogger(__name__)
+
+#: Reports of one request hold at most so many characters of logs and messages, at least one report.
+MAX_REPORT_CHARS = 2_000_000
+#: While there is work enough for the moment, reports of so long travel together.
+GATHER_S = 0.02
+#: A reply may take so long beyond the wait that was asked for.
+REPLY_MARGIN_S = 15.0
+FIRST_LEASE_S = 60.0
+MAX_ABANDONED = 4
+
+
+class Port(Protocol):
+    """What the loop asks of the daemon, and tells it."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new work is taken."""
+
+    def profile(self) -> dict[str, Any]:
+        """Who we are, for registration."""
+
+    def holds(self) -> list[AttemptKey]:
+        """Attempts in any stage."""
+
+    def want_and_free(self) -> tuple[int, FreeMessage, str]:
+        """How many attempts to ask for, what there is left for them, and what is wrong, if something is."""
+
+    def has_backlog(self) -> bool:
+        """Whether a short delay would starve no slot."""
+
+    def is_finished(self) -> bool:
+        """Whether the loop should end."""
+
+    def take(self, reply: ReplyMessage) -> None:
+        """Act on a reply that was not superseded."""
+
+
+class ExchangeLoop:
+    """Registers and exchanges until the daemon is finished."""
+
+    def __init__(self, servers: Servers, root: WorkRoot, spool: Spool, port: Port) -> None:
+        self._servers = servers
+        self._root = root
+        self._spool = spool
+        self._port = port
+        self._news = asyncio.Event()
+        self._request_id = 0
+        self._lease_s = FIRST_LEASE_S
+        self._patience = Patience()
+        self._abandoned: set[asyncio.Task[ReplyMessage]] = set()
+        self._registrations_lost = 0  #: in a row, without an exchange that worked
+        self.is_registered = False
+
+    def notify(self) -> None:
+        """Something is to be said: do not wait for the reply that is under way."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Live. Raises AweError if the server refuses the registration of a client that holds nothing."""
+        await self._register()
+        pending: RequestMessage | None = None
+        while not self._port.is_finished():
+            if pending is None:
+                pending = await self._compose()
+            try:
+                reply = await self._ask(pending)
+            except (ClientNotFound, StaleExchange) as exc:
+                pending = None
+                await self._lost_registration(exc)
+                continue
+            except AweError as exc:
+                pending = await self._failed(pending, exc)
+                continue
+            pending = None
+            if reply is not None:
+                self._patience.reset()
+                self._registrations_lost = 0
+                self._lease_s = max(float(reply["lease_s"]), 0.1)
+                self._port.take(reply)
+
+    async def close(self) -> None:
+        """End the requests that nobody waits for."""
+        for task in list(self._abandoned):
+            task.cancel()
+        await asyncio.gather(*self._abandoned, return_exceptions=True)
+
+    # --- registration ----------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        while True:
+            server = self._servers.current
+            try:
+                client = await server.register_client(self._port.profile())
+            except AweError as exc:
+                if not exc.retryable and not self._port.holds():
+                    raise
+                self._servers.failed(server)
+                log.warning("not_registered", extra={"server": server.base_url, "error": str(exc)})
+                await self._patience.wait(exc)
+                continue
+            self._patience.reset()
+            self._root.adopt(str(client.get("id") or self._root.client_id))
+            if client.get("lease_s"):
+                self._lease_s = max(float(client["lease_s"]), 0.1)
+            self.is_registered = True
+            facts = {"client": self._root.client_id, "server": server.base_url}
+            log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
+            return
+
+    async def _lost_registration(self, exc: AweError) -> None:
+        """The server does not know us, or knows another incarnation: register again, holding what we hold."""
+        log.warning("registration_lost", extra={"error": str(exc)})
+        if self._registrations_lost:
+            await asyncio.sleep(jittered_delay_s(self._registrations_lost, base_s=1.0, cap_s=30.0))
+        self._registrations_lost += 1
+        await self._register()
+
+    # --- exchanges -------------------------------------------------------------------------------
+
+    async def _compose(self) -> RequestMessage:
+        if self._spool.has_fresh and self._port.has_backlog():
+            await asyncio.sleep(GATHER_S)
+        self._news.clear()
+        await self._spool.flush()
+        reports = self._some_reports()
+        want, free, trouble = self._port.want_and_free()
+        self._request_id += 1
+        request: RequestMessage = {
+            "incarnation": self._root.incarnation,
+            "request_id": self._request_id,
+            "holds": self._port.holds()[:MAX_HOLDS],
+            "reports": reports,
+            "want": want,
+            # The lease must be renewed in time, also when a reply or two get lost.
+            "wait_s": 0.0 if reports else min(self._lease_s / 3, 30.0),
+            "free": free,
+            "draining": self._port.draining,
+        }
+        if trouble:
+            request["trouble"] = trouble  # type: ignore[typeddict-unknown-key]
+        return request
+
+    def _some_reports(self) -> list[ReportMessage]:
+        reports: list[ReportMessage] = []
+        chars = 0
+        for report in self._spool.ready():
+            chars += len(report.get("stdout_tail", "")) + len(report.get("stderr_tail", ""))
+            if reports and (len(reports) >= MAX_REPORTS or chars > MAX_REPORT_CHARS):
+                break
+            reports.append(report)
+        return reports
+
+    async def _ask(self, request: RequestMessage) -> ReplyMessage | None:
+        """Send a request; None if it was superseded by what came up while it waited."""
+        task = asyncio.ensure_future(self._send(request))
+        if not request["wait_s"] or len(self._abandoned) >= MAX_ABANDONED:
+            reply = await task
+            return None if reply["superseded"] else reply
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait((task, news), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            if not task.done():
+                self._abandon(task)
+        if not task.done():
+            return None
+        reply = task.result()
+        return None if reply["superseded"] else reply
+
+    def _abandon(self, task: asyncio.Task[ReplyMessage]) -> None:
+        def over(_: asyncio.Task[ReplyMessage]) -> None:
+            self._abandoned.discard(task)
+            if not task.cancelled():
+                task.exception()  # looked at, so that asyncio does not complain
+
+        self._abandoned.add(task)
+        task.add_done_callback(over)
+
+    async def _send(self, request: RequestMessage) -> ReplyMessage:
+        server = self._servers.current
+        margin_s = min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
+        try:
+            reply: Any = await server.exchange(
+                self._root.client_id, request, timeout_s=float(request["wait_s"]) + margin_s
+            )
+        except AweError as exc:
+            exc.fields["server"] = server
+            raise
+        return _complete(reply)
+
+    async def _failed(self, request: RequestMessage, exc: AweError) -> RequestMessage | None:
+        """Pause after a failed exchange. Returns the request if it is to be sent again as it is."""
+        server = exc.fields.get("server")
+        if server is not None:
+            self._servers.failed(server)
+        delay_s = self._patience.delay_s(exc)
+        facts = {"error": str(exc), "code": exc.code, "failures": self._patience.failures}
+        log.warning("exchange_failed", extra={**facts, "delay_s": round(delay_s, 1)})
+        await asyncio.sleep(delay_s)
+        # A refusal was not meant for this very body: the next one is composed anew.
+        return request if exc.retryable else None
+
+
+def _complete(reply: Mapping[str, Any]) -> ReplyMessage:
+    """Fill in what a reply may leave out."""
+    full: ReplyMessage = {
+        "lease_s": FIRST_LEASE_S,
+        "results": [],
+        "tasks": {},
+        "work": [],
+        "discard": [],
+        "suspended": False,
+        "stop": False,
+        "superseded": False,
+        **reply,  # type: ignore[typeddict-item]
+    }
+    return full

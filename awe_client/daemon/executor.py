@@ -1,0 +1,244 @@
+"""The daemon's side of its executor processes: send commands, hear of their ends."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import marshal
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from awe_client.daemon import executor_main
+from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("!I")
+_PR_SET_CHILD_SUBREAPER = 36
+#: What a helper needs from our environment to be able to start at all. Nothing secret may be among it.
+_HELPER_ENV = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
+
+
+@dataclass(slots=True, frozen=True)
+class CommandSpec:
+    """Everything an executor needs to know to run one command. Names of logs are relative to `cwd`."""
+
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    cwd: bytes
+    make_dir: bool  #: the directory does not exist yet
+    stdin: bytes | None
+    stdout: bytes
+    stderr: bytes
+    time_limit_s: float
+    grace_s: float
+    tail_bytes: int
+    tidy: bool  #: remove the directory after success, if it holds nothing but short logs
+
+    def message(self) -> dict[str, Any]:
+        """As the executor reads it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class ExecutorPool:
+    """A few executor processes; a command goes to the one with the least to do.
+
+    A helper that dies is replaced.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._helpers: list[_Helper] = []
+        self._key = 0
+        self._of_key: dict[int, _Helper] = {}
+        self._stopping = False
+        self._restarts: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start the processes."""
+        _become_subreaper()
+        for _ in range(self._count):
+            self._helpers.append(await _Helper.start(self._ended, self._lost))
+
+    def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
+        """Start a command; `on_end` is called once. Returns the key for `kill`."""
+        self._key += 1
+        if not self._helpers:
+            refusal = SpawnRefusal("executor", errno.EAGAIN, b"")
+            asyncio.get_running_loop().call_soon(on_end, refusal)
+            return self._key
+        helper = min(self._helpers, key=lambda h: len(h.commands))
+        self._of_key[self._key] = helper
+        helper.run(self._key, spec, on_end)
+        return self._key
+
+    def kill(self, key: int) -> None:
+        """End a command: TERM to all its processes, grace, KILL. Nothing if it has ended."""
+        helper = self._of_key.get(key)
+        if helper is not None:
+            helper.send(("kill", key))
+
+    async def stop(self) -> None:
+        """End the processes and everything they run."""
+        self._stopping = True
+        for helper in self._helpers:
+            helper.close()
+        for helper in self._helpers:
+            await asyncio.to_thread(helper.wait)
+        self._helpers = []
+        _kill_orphans(set())
+
+    def _ended(self, key: int) -> None:
+        self._of_key.pop(key, None)
+
+    def _lost(self, helper: "_Helper") -> None:
+        """A helper is gone. Its commands became our children: end them, tell, and start another helper."""
+        if self._stopping:
+            return
+        log.error("executor_lost", extra={"pid": helper.pid, "commands": len(helper.commands)})
+        self._helpers.remove(helper)
+        task = asyncio.ensure_future(self._replace(helper))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _replace(self, helper: "_Helper") -> None:
+        await asyncio.to_thread(helper.wait)
+        for _ in range(50):
+            if not _kill_orphans({h.pid for h in self._helpers}):
+                break
+            await asyncio.sleep(0.02)
+        for key, on_end in list(helper.commands.items()):
+            self._ended(key)
+            on_end(SpawnRefusal("executor", errno.EIO, b""))
+        if not self._stopping:
+            self._helpers.append(await _Helper.start(self._ended, self._lost))
+
+
+class _Helper(asyncio.Protocol):
+    """One executor process and the frames between us."""
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        ended: Callable[[int], None],
+        lost: Callable[["_Helper"], None],
+    ) -> None:
+        self.commands: dict[int, OnEnd] = {}
+        self._process = process
+        self._ended = ended
+        self._lost = lost
+        self._transport: asyncio.WriteTransport | None = None
+        self._incoming = bytearray()
+        self._outgoing: list[tuple[Any, ...]] = []
+
+    @classmethod
+    async def start(cls, ended: Callable[[int], None], lost: Callable[["_Helper"], None]) -> "_Helper":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
+                [sys.executable, "-I", "-S", str(Path(executor_main.__file__))],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={name: os.environ[name] for name in _HELPER_ENV if name in os.environ},
+                cwd="/",
+            )
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, helper = await loop.create_unix_connection(lambda: cls(process, ended, lost), sock=ours)
+        return helper
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, key: int, spec: CommandSpec, on_end: OnEnd) -> None:
+        self.commands[key] = on_end
+        self.send(("run", key, spec.message()))
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Queue a message; those of one turn of the loop leave as one frame."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        body = marshal.dumps(self._outgoing)
+        self._outgoing = []
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(_LENGTH.pack(len(body)) + body)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._incoming += data
+        while len(self._incoming) >= 4:
+            (length,) = _LENGTH.unpack_from(self._incoming)
+            if len(self._incoming) < 4 + length:
+                break
+            messages = marshal.loads(self._incoming[4 : 4 + length])
+            del self._incoming[: 4 + length]
+            for kind, key, facts in messages:
+                on_end = self.commands.pop(key, None)
+                self._ended(key)
+                if on_end is not None:
+                    on_end(CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(self)
+
+    def close(self) -> None:
+        """Close the socket: the process kills what it runs and ends."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def wait(self) -> None:
+        """Wait until the process has ended; blocking, at most some seconds."""
+        try:
+            self._process.wait(timeout=8.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _become_subreaper() -> None:
+    """Let the commands of an executor that is killed fall to us, so that we can end them."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _kill_orphans(helpers: set[int]) -> int:
+    """Kill and reap commands that fell to us. Returns how many there still were."""
+    me, found = os.getpid(), 0
+    parents = executor_main.parents()
+    for pid, parent in parents.items():
+        if parent == me and pid not in helpers and _is_command(pid):
+            found += 1
+            for victim in [pid, *executor_main.descendants(pid, parents)]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(victim, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return found
+
+
+def _is_command(pid: int) -> bool:
+    """Whether a child of ours is an attempt's process. A zombie shows no environment: it has to be reaped."""
+    environ = executor_main.environ_of(pid)
+    if not environ:
+        return executor_main.state_of(pid) == "Z"
+    return any(entry.startswith(b"AWE_WORK_ID=") for entry in environ)

@@ -1,0 +1,539 @@
+"""The small process that starts commands and sees to it that nothing of them is left. Standard library only.
+
+A daemon runs one or two of these (`python -I -S executor_main.py`, a socket as standard input), because
+starting a process is the dearest thing a client does, and because a parent that holds little memory and no
+threads does it best. Both directions carry frames: 4 bytes of length, then a marshalled list of messages.
+(marshal: both ends are this program under one interpreter, and argv, environment and log tails are bytes,
+which JSON cannot carry.)
+
+    in   ("run", key, executor.CommandSpec) · ("kill", key)
+    out  ("refused", key, outcome.SpawnRefusal) · ("ended", key, outcome.CommandEnd)      as dicts
+
+How a command's processes are held together:
+
+* It leads its own session and process group; standard input is /dev/null unless it names a file.
+* This process is a "child subreaper": a descendant that lost its parent (double fork, setsid, nohup) becomes
+  our child instead of init's. It is told apart by session, by AWE_WORK_ID and AWE_ATTEMPT in its
+  environment, or by a working directory inside the command's. Whoever hides all three is killed when this
+  process has no command left.
+* Once the main process has ended, whatever is left of the command is killed, and only then is its end told:
+  nobody writes to an output any more.
+* kill and time limit: TERM to all descendants, grace, KILL.
+* If the daemon goes away, in whatever way, the socket ends (and the kernel signals us): everything is killed.
+
+One SIGCHLD wake-up serves commands and adopted orphans alike. A pidfd for each command would cost a
+descriptor and four system calls more, and would not tell of orphans.
+"""
+
+import contextlib
+import errno
+import heapq
+import marshal
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LENGTH = struct.Struct("!I")
+#: Python ignores SIGPIPE and SIGXFSZ and we handle SIGCHLD; a command starts with none of that.
+_DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Command:
+    """One running command, or what is left of it."""
+
+    __slots__ = ("ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays")
+
+    def __init__(self, key: int, spec: dict[str, Any], pid: int) -> None:
+        self.key = key
+        self.spec = spec
+        self.pid = pid
+        self.started_at = time.monotonic()
+        self.ended_at = 0.0
+        self.reason = ""  # "killed" or "timeout" once we have signalled it
+        self.strays = 0
+        self.facts: dict[str, Any] | None = None  # set when the main process has ended
+
+
+class Executor:
+    """Owns the socket, the commands and the timers."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._incoming = bytearray()
+        self._outgoing: list[tuple[Any, ...]] = []
+        self._by_pid: dict[int, _Command] = {}
+        self._by_key: dict[int, _Command] = {}
+        self._ending: dict[int, _Command] = {}
+        self._timers: list[tuple[float, int, int]] = []  # (when, key, signal)
+        self._programs: dict[tuple[bytes, bytes], bytes] = {}
+        self._oom_kills = _oom_kills()
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self.parent_died = False
+
+    def serve(self) -> None:
+        """Run until the daemon is gone."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while not self.parent_died:
+            for fd, _ in poll.poll(self._pause_ms()):
+                if fd == self._wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
+                elif not self._receive():
+                    return
+            self._reap()
+            self._fire()
+            self._send()
+
+    def end(self) -> None:
+        """Kill everything, adopted processes too, until we have no child left (or 5 s are over)."""
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline:
+            for pid in descendants(os.getpid()):
+                _signal(pid, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            time.sleep(0.01)
+
+    # --- the socket ------------------------------------------------------------------------------
+
+    def _receive(self) -> bool:
+        try:
+            data = self._connection.recv(1 << 20)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        self._incoming += data
+        while len(self._incoming) >= 4:
+            (length,) = _LENGTH.unpack_from(self._incoming)
+            if len(self._incoming) < 4 + length:
+                break
+            messages = marshal.loads(self._incoming[4 : 4 + length])
+            del self._incoming[: 4 + length]
+            for message in messages:
+                if message[0] == "run":
+                    self._run(message[1], message[2])
+                elif message[1] in self._by_key:
+                    self._stop(self._by_key[message[1]], "killed")
+        return True
+
+    def _send(self) -> None:
+        if self._outgoing:
+            body = marshal.dumps(self._outgoing)
+            self._outgoing = []
+            with contextlib.suppress(ConnectionError):
+                self._connection.sendall(_LENGTH.pack(len(body)) + body)
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def _run(self, key: int, spec: dict[str, Any]) -> None:
+        stage, name, made = "directory", spec["cwd"], False
+        try:
+            if spec["make_dir"]:
+                _make_directory(spec["cwd"])
+                made = True
+            os.chdir(spec["cwd"])
+            stage = "program"
+            name = spec["argv"][0]
+            program = self._find(name, spec["env"].get(b"PATH", b""))
+            stage = "spawn"
+            pid = self._spawn(program, spec)
+        except (OSError, ValueError) as exc:
+            if made:
+                _remove_directory(spec)
+            # ValueError: a NUL byte in an argument or a variable.
+            number = (exc.errno or 0) if isinstance(exc, OSError) else errno.EINVAL
+            refused = {"stage": getattr(exc, "stage", stage), "errno": number, "name": name}
+            self._outgoing.append(("refused", key, refused))
+            return
+        command = _Command(key, spec, pid)
+        self._by_pid[pid] = self._by_key[key] = command
+        if spec["time_limit_s"] > 0:
+            heapq.heappush(self._timers, (command.started_at + spec["time_limit_s"], key, signal.SIGTERM))
+
+    def _spawn(self, program: bytes, spec: dict[str, Any]) -> int:
+        opened: list[int] = []
+        try:
+            stdin = (
+                self._null if spec["stdin"] is None else _open("stdin", spec["stdin"], os.O_RDONLY, opened)
+            )
+            stdout = _open("stdout", spec["stdout"], _OPEN_LOG, opened)
+            stderr = stdout
+            if spec["stderr"] != spec["stdout"]:
+                stderr = _open("stderr", spec["stderr"], _OPEN_LOG, opened)
+            return os.posix_spawn(
+                program,
+                spec["argv"],
+                spec["env"],
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, stdin, 0),
+                    (os.POSIX_SPAWN_DUP2, stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+    def _find(self, name: bytes, path: bytes) -> bytes:
+        """Look a program up on the command's PATH; a name with a slash is taken as it is."""
+        if b"/" in name:
+            return name
+        found = self._programs.get((name, path))
+        if found is not None and os.access(found, os.X_OK):
+            return found
+        refusal = errno.ENOENT
+        for folder in path.split(b":"):
+            candidate = (folder or b".") + b"/" + name
+            if os.path.isfile(candidate):
+                if os.access(candidate, os.X_OK):
+                    self._programs[name, path] = candidate
+                    return candidate
+                refusal = errno.EACCES
+        raise OSError(refusal, os.strerror(refusal), name)
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        try:
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                command = self._by_pid.pop(pid, None)
+                if command is not None:
+                    self._main_ended(command, status, usage)
+        except ChildProcessError:
+            pass
+        if self._ending:
+            self._sweep()
+
+    def _main_ended(self, command: _Command, status: int, usage: Any) -> None:
+        command.ended_at = time.monotonic()
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        command.facts = {
+            "exit_code": os.WEXITSTATUS(status) if signalled is None else None,
+            "signal": signalled,
+            "reason": command.reason,
+            "oom": signalled == signal.SIGKILL and not command.reason and self._new_oom_kill(),
+            "wall_s": command.ended_at - command.started_at,
+            "user_s": usage.ru_utime,
+            "system_s": usage.ru_stime,
+            # The kernel counts in what we ourselves held at the moment of the start: a floor of a few MB.
+            "peak_bytes": usage.ru_maxrss * 1024,
+        }
+        self._ending[command.key] = command
+
+    def _sweep(self) -> None:
+        """Kill what is left of commands whose main process has ended; tell the end of those that are gone."""
+        adopted = [pid for pid in _children() if pid not in self._by_pid]
+        owned: dict[int, int] = {}
+        for pid in adopted:
+            owner = self._owner(pid)
+            if owner is not None:
+                owned[owner.key] = owned.get(owner.key, 0) + 1
+                if owner.facts is not None:
+                    owner.strays += 1
+                    _signal(pid, signal.SIGKILL)
+            elif not self._by_pid:
+                _signal(pid, signal.SIGKILL)
+        for command in list(self._ending.values()):
+            if not owned.get(command.key) and not _signal_group(command.pid, signal.SIGKILL):
+                del self._ending[command.key]
+                del self._by_key[command.key]
+                self._tell_end(command)
+
+    def _owner(self, pid: int) -> _Command | None:
+        try:
+            session = os.getsid(pid)
+        except ProcessLookupError:
+            return None
+        command = self._by_pid.get(session)
+        if command is None:
+            command = next((c for c in self._ending.values() if c.pid == session), None)
+        if command is not None:
+            return command
+        environ, cwd = environ_of(pid), _cwd(pid)
+        for command in self._by_key.values():
+            home = command.spec["cwd"]
+            if _mark(command.spec["env"]) <= environ or cwd == home or cwd.startswith(home + b"/"):
+                return command
+        return None
+
+    def _tell_end(self, command: _Command) -> None:
+        spec, facts = command.spec, command.facts
+        assert facts is not None
+        limit = spec["tail_bytes"]
+        root = spec["cwd"] + b"/"
+        facts["stdout_size"], facts["stdout_tail"] = _tail(root + spec["stdout"], limit)
+        facts["stderr_size"], facts["stderr_tail"] = (0, b"")
+        if spec["stderr"] != spec["stdout"]:
+            facts["stderr_size"], facts["stderr_tail"] = _tail(root + spec["stderr"], limit)
+        facts["strays"] = command.strays
+        facts["disk_full"] = _disk_full(spec["cwd"])
+        whole = facts["stdout_size"] <= limit and facts["stderr_size"] <= limit
+        tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_full"]
+        facts["tidied"] = tidy and _remove_directory(spec)
+        self._outgoing.append(("ended", command.key, facts))
+
+    def _new_oom_kill(self) -> bool:
+        """Whether the kernel killed somebody for memory since we last looked: evidence, not proof."""
+        before, self._oom_kills = self._oom_kills, _oom_kills()
+        return self._oom_kills > before
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def _stop(self, command: _Command, reason: str) -> None:
+        if command.reason or command.facts is not None:
+            return
+        command.reason = reason
+        self._signal_tree(command, signal.SIGTERM)
+        heapq.heappush(
+            self._timers, (time.monotonic() + command.spec["grace_s"], command.key, signal.SIGKILL)
+        )
+
+    def _signal_tree(self, command: _Command, number: int) -> None:
+        parent_of = parents()
+        tree = descendants(command.pid, parent_of)
+        for pid in _children():
+            if pid not in self._by_pid and self._owner(pid) is command:
+                tree += [pid, *descendants(pid, parent_of)]
+        _signal_group(command.pid, number)
+        for pid in tree:
+            _signal(pid, number)
+        # A stopped process takes no TERM until it is continued.
+        _signal_group(command.pid, signal.SIGCONT)
+
+    def _pause_ms(self) -> int | None:
+        if self._timers:
+            return max(int((self._timers[0][0] - time.monotonic()) * 1000) + 1, 0)
+        return None
+
+    def _fire(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            _, key, number = heapq.heappop(self._timers)
+            command = self._by_key.get(key)
+            if command is None or command.facts is not None:
+                continue
+            if number == signal.SIGTERM:
+                self._stop(command, "timeout")
+            else:
+                self._signal_tree(command, signal.SIGKILL)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _open(stage: str, path: bytes, flags: int, opened: list[int]) -> int:
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    except OSError as exc:
+        exc.stage = stage  # type: ignore[attr-defined]
+        raise
+    opened.append(fd)
+    return fd
+
+
+def _make_directory(path: bytes) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        os.mkdir(path, 0o700)
+
+
+def _remove_directory(spec: dict[str, Any]) -> bool:
+    """Remove a directory that holds nothing but the logs; leave any other for the daemon."""
+    os.chdir(b"/")
+    try:
+        for name in {spec["stdout"], spec["stderr"]}:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(spec["cwd"] + b"/" + name)
+        os.rmdir(spec["cwd"])
+    except OSError:
+        return False
+    return True
+
+
+def _tail(path: bytes, limit: int) -> tuple[int, bytes]:
+    """Size and last bytes of a log; a command that removed it, or put something else there, has none."""
+    try:
+        if not os.stat(path, follow_symlinks=False).st_size:
+            return 0, b""
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return 0, b""
+    try:
+        size = os.fstat(fd).st_size
+        return size, os.pread(fd, limit, max(size - limit, 0))
+    except OSError:
+        return 0, b""
+    finally:
+        os.close(fd)
+
+
+def _disk_full(path: bytes) -> bool:
+    try:
+        place = os.statvfs(path)
+    except OSError:
+        return False
+    return place.f_blocks > 0 and (place.f_bavail == 0 or (place.f_files > 0 and place.f_favail == 0))
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Signal a process group; False if it has no member left that we may signal."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _children() -> list[int]:
+    """Our direct children: commands, and orphans that were given to us."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return [pid for pid, parent in parents().items() if parent == me]
+
+
+def descendants(root: int, parent_of: dict[int, int] | None = None) -> list[int]:
+    """Every process below `root`, nearest first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in (parent_of or parents()).items():
+        children.setdefault(parent, []).append(pid)
+    found = list(children.get(root, ()))
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def parents() -> dict[int, int]:
+    """Every process of the machine and its parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The command's name, in parentheses, may hold anything.
+                    found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    return found
+
+
+def _mark(env: dict[bytes, bytes]) -> set[bytes]:
+    """The variables by which a process is known to belong to an attempt."""
+    return {name + b"=" + env.get(name, b"") for name in (b"AWE_WORK_ID", b"AWE_ATTEMPT")}
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process (R, S, Z, ...), or "" if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def environ_of(pid: int) -> set[bytes]:
+    """The environment a process was started with; empty for a zombie or somebody else's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return set(file.read().split(b"\0"))
+    except OSError:
+        return set()
+
+
+def _cwd(pid: int) -> bytes:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd".encode())
+    except OSError:
+        return b""
+
+
+def _oom_kills() -> int:
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def _prepare_process(executor: Executor) -> None:
+    """Die with the daemon, adopt orphans, and do not let the terminal's Ctrl-C end us before our commands."""
+    import ctypes
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def parent_died(*_: object) -> None:
+        executor.parent_died = True
+
+    signal.signal(signal.SIGUSR1, parent_died)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    os.umask(0o022)
+
+
+def main() -> None:
+    """Take the socket from standard input and serve."""
+    connection = socket.socket(fileno=os.dup(0))
+    connection.setblocking(True)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    executor = Executor(connection)
+    _prepare_process(executor)
+    try:
+        executor.serve()
+    finally:
+        executor.end()
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

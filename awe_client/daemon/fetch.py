@@ -1,0 +1,145 @@
+"""Fill an attempt's directory: predata, inputs, attributes, script."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from awe_client.daemon.attempt import SCRIPT_NAME, USERATTR_NAME, Attempt
+from awe_client.daemon.predata import PredataCache
+from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
+from awe_client.daemon.workdir import NotInside, make_directory, place
+from awe_client.sdk.download import Wanted
+from shared_models.errors import AweError
+from shared_models.states import FailureKind
+
+
+class Fetcher:
+    """Brings everything an attempt needs into its directory. Every method raises StepError."""
+
+    def __init__(self, servers: Servers, sources: Sources, cache: PredataCache) -> None:
+        self._servers = servers
+        self._sources = sources
+        self._cache = cache
+
+    async def fetch(self, attempt: Attempt) -> list[str]:
+        """Fill the directory; returns the predata entries in use, to be given to `release` at the end."""
+        used: list[str] = []
+        try:
+            await asyncio.to_thread(self._lay_out, attempt)
+            for entry in attempt.task.message["predata"]:
+                used.append(await self._link_predata(attempt, entry))
+            for entry in attempt.task.message["inputs"]:
+                await self._fetch_input(attempt, entry)
+        except BaseException as exc:
+            self.release(used)
+            if isinstance(exc, NotInside):
+                raise StepError(FailureKind.INPUT, str(exc)) from exc
+            if isinstance(exc, OSError):
+                raise disk_error(exc, str(exc.filename or "a file")) from exc
+            raise
+        return used
+
+    def release(self, used: list[str]) -> None:
+        """The attempt is over: its predata may go."""
+        for key in used:
+            self._cache.done(key)
+
+    def _lay_out(self, attempt: Attempt) -> None:
+        """Make the directory and everything that is not fetched."""
+        make_directory(attempt.directory)
+        message = attempt.task.message
+        if message.get("userattr"):
+            text = json.dumps(message["userattr"], indent=1)
+            place(attempt.directory, USERATTR_NAME).write_text(text, encoding="utf-8")
+        script = message["cmd"].get("cmd_script")
+        if script:
+            place(attempt.directory, SCRIPT_NAME).write_text("\n".join(script) + "\n", encoding="utf-8")
+        for name in (attempt.task.stdout, attempt.task.stderr):
+            place(attempt.directory, name)
+        for output in attempt.task.outputs:
+            if output.get("directory"):
+                place(attempt.directory, f"{output['directory']}/{output['filename']}")
+
+    async def _fetch_input(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+        name = entry["filename"]
+        url = entry.get("url") or ""
+        if entry.get("attrfile"):
+            await self._fetch_attributes(attempt, url, entry["attrfile"])
+        if entry.get("nofile"):
+            return
+        target = place(attempt.directory, name)
+        if attempt.cut_input == name:
+            await self._fetch_part(attempt, entry)
+            return
+        if not url:
+            raise StepError(FailureKind.INPUT, f"input {name} has no address")
+        await self._sources.get(url, target, _whole(entry))
+
+    async def _fetch_part(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+        """Get the attempt's own piece: by exact bytes if the server said which, else by Shock's index."""
+        url, target = entry.get("url") or "", place(attempt.directory, entry["filename"])
+        if attempt.length == 0:
+            await asyncio.to_thread(target.touch)
+        elif attempt.length > 0:
+            await self._sources.get(url, target, Wanted(offset=max(attempt.offset, 0), length=attempt.length))
+        else:
+            index = attempt.task.message.get("index") or "chunkrecord"
+            query = urlencode({"index": index, "part": attempt.part})
+            await self._sources.get(f"{url}{'&' if '?' in url else '?'}{query}", target, Wanted())
+
+    async def _fetch_attributes(self, attempt: Attempt, url: str, attrfile: str) -> None:
+        """Write the attributes of the input's node to a file."""
+        document = await self._node_document(url)
+        target = place(attempt.directory, attrfile)
+        text = json.dumps(document.get("attributes"))
+        await asyncio.to_thread(target.write_text, text, encoding="utf-8")
+
+    async def _node_document(self, url: str) -> dict[str, Any]:
+        base = url.partition("?")[0]
+        if not base.startswith("/node/"):
+            raise StepError(FailureKind.INPUT, f"{shown(url)} is not a node of this server: no attributes")
+        patience = Patience()
+        while True:
+            server = self._servers.current
+            try:
+                return await server.get_node(base.removeprefix("/node/"))
+            except AweError as exc:
+                if not exc.retryable:
+                    raise StepError(
+                        FailureKind.INPUT, f"cannot read the attributes of {base}: {exc}"
+                    ) from exc
+                self._servers.failed(server)
+                await patience.wait(exc)
+
+    async def _link_predata(self, attempt: Attempt, entry: Mapping[str, Any]) -> str:
+        url, name = entry.get("url") or "", entry["filename"]
+        if not url:
+            raise StepError(FailureKind.INPUT, f"predata {name} has no address")
+        wanted = _whole(entry)
+        if not wanted.md5 and url.startswith("/node/"):
+            file = (await self._node_document(url)).get("file") or {}
+            wanted = Wanted(
+                size=int(file.get("size", -1)),
+                md5=(file.get("checksum") or {}).get("md5", ""),
+                gunzip=wanted.gunzip,
+            )
+        key = self._cache.key(url, wanted.md5, unpacked=wanted.gunzip)
+        path = await self._cache.use(key, lambda target: self._sources.get(url, target, wanted))
+        try:
+            place(attempt.directory, name).symlink_to(path)
+        except BaseException:
+            self._cache.done(key)
+            raise
+        return key
+
+
+def _whole(entry: Mapping[str, Any]) -> Wanted:
+    """What is known of a whole file. A size of 0 is what a document says that does not know."""
+    return Wanted(
+        size=int(entry.get("size") or 0) or -1,
+        md5=entry.get("md5") or "",
+        gunzip=entry.get("uncompress") == "gzip",
+    )

@@ -1,0 +1,86 @@
+"""Who this daemon is: its work root, which only one process may have, its stable id, and its incarnation."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import uuid
+from pathlib import Path
+
+from shared_models.errors import AweError
+
+
+class WorkRootBusy(AweError):
+    """Another awe-client uses this work directory; give each its own --work."""
+
+    code = "work_root_busy"
+
+
+class WorkRoot:
+    """The directory of one daemon: `client-id`, `lock`, `spool/`, `predata/`, and the attempts' directories.
+
+    The lock is the kernel's (flock): it goes with the process, however that ends. The incarnation is drawn
+    anew for every start; by it the server tells a restarted client from one whose packets were late.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.incarnation = secrets.token_hex(16)
+        self.client_id = ""
+        self._lock_fd = -1
+
+    def open(self) -> None:
+        """Make the directories, take the lock, read or draw the id. Raises WorkRootBusy."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise WorkRootBusy(f"another awe-client uses {self.path}; give each its own --work") from None
+        for folder in (self.spool, self.predata):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.client_id = self._id_file.read_text(encoding="ascii", errors="replace").strip()
+        if not _is_uuid(self.client_id):
+            self.adopt(str(uuid.uuid4()))
+
+    def adopt(self, client_id: str) -> None:
+        """Remember an id, the drawn one or one that the server gave."""
+        if client_id == self.client_id:
+            return
+        self.client_id = client_id
+        temporary = self._id_file.with_suffix(".part")
+        with temporary.open("w", encoding="ascii") as file:
+            file.write(client_id + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self._id_file)
+
+    def close(self) -> None:
+        """Give the lock back; safe to call twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    @property
+    def spool(self) -> Path:
+        """Where finished results wait for the server."""
+        return self.path / "spool"
+
+    @property
+    def predata(self) -> Path:
+        """Where shared reference data is kept."""
+        return self.path / "predata"
+
+    @property
+    def _id_file(self) -> Path:
+        return self.path / "client-id"
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,160 @@
+"""`awe-client run`: the daemon's command line.
+
+Exit codes: 0 ended as told (drained, idle, stopped by the server), 1 the server refuses this client, 2
+usage. A token comes from AWE_CLIENT_TOKEN or from a file, never from the command line, where everybody could
+read it.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from awe_client.daemon import logs
+from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.identity import WorkRootBusy
+from awe_client.daemon.resources import detect_cores
+from awe_client.daemon.settings import Settings
+from awe_client.daemon.units import parse_bytes, parse_seconds
+from shared_models.errors import AweError
+
+_PR_SET_DUMPABLE = 4
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Read the command line, run the daemon, exit."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """As `main`, but returns the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        settings = settings_of(options)
+    except ValueError as exc:
+        print(f"awe-client: {exc}", file=sys.stderr)
+        return 2
+    logs.configure(as_json=options.json_logs, verbose=options.verbose)
+    _hide_secrets()
+    try:
+        return asyncio.run(_run(settings))
+    except (WorkRootBusy, OSError) as exc:
+        print(f"awe-client: {exc}", file=sys.stderr)
+        return 2
+    except AweError as exc:
+        print(f"awe-client: the server refuses this client: {exc}", file=sys.stderr)
+        return 1
+
+
+async def _run(settings: Settings) -> int:
+    daemon = Daemon(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.interrupt, signal.Signals(number).name)
+    return await daemon.run()
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Check and convert the options. Raises ValueError with a text for the user."""
+    servers = options.server or os.environ.get("AWE_SERVER", "").split()
+    if not servers:
+        raise ValueError("which server? give --server URL or set AWE_SERVER")
+    for url in servers:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"--server {url}: must start with http:// or https://")
+    if options.slots is not None and options.slots < 1:
+        raise ValueError("--slots: must be at least 1")
+    apps = tuple(app.strip() for app in options.apps.split(",") if app.strip())
+    if not apps:
+        raise ValueError("--apps: names no app; '*' offers all")
+    return Settings(
+        servers=tuple(servers),
+        work=Path(options.work).expanduser(),
+        group=options.group,
+        apps=apps,
+        slots=options.slots or detect_cores(),
+        name=options.name,
+        domain=options.domain,
+        memory_bytes=_option("--memory", parse_bytes, options.memory),
+        gpus=options.gpus,
+        wall_time_s=_option("--wall-time", parse_seconds, options.wall_time),
+        idle_exit_s=_option("--idle-exit", parse_seconds, options.idle_exit),
+        grace_s=_option("--grace", parse_seconds, options.grace),
+        keep_failed_s=_option("--keep-failed", parse_seconds, options.keep_failed),
+        free_floor_bytes=_option("--free-floor", parse_bytes, options.free_floor),
+        predata_bytes=_option("--predata-size", parse_bytes, options.predata_size),
+        transfer_timeout_s=_option("--transfer-timeout", parse_seconds, options.transfer_timeout),
+        executors=max(options.executors, 1),
+        authorization=_authorization(options.token_file),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="awe-client", description="Run commands for an AWE server.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run_ = commands.add_parser("run", help="register and work until told to stop")
+    add = run_.add_argument
+    add("--server", action="append", metavar="URL", help="repeat for a standby (default: AWE_SERVER)")
+    add("--group", default="default", help="client group")
+    add("--apps", default="*", help="comma list of the commands offered; '*' = any")
+    add("--slots", type=int, metavar="N", help="cores to offer (default: all)")
+    add("--work", default="awe-work", metavar="DIR", help="work directory, one per daemon")
+    add("--name", default="", help="name to show (default: host name)")
+    add("--domain", default="default", help="domain to show")
+    add("--memory", default="0", metavar="SIZE", help="memory to offer (default: all)")
+    add("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (default: those in sight)")
+    add("--wall-time", default="0", metavar="TIME", help="the allocation ends after this: drain before")
+    add("--idle-exit", default="0", metavar="TIME", help="end after so long without work")
+    add("--grace", default="10", metavar="TIME", help="between TERM and KILL")
+    add("--keep-failed", default="30m", metavar="TIME", help="keep directories of failed attempts")
+    add("--free-floor", default="256M", metavar="SIZE", help="with less free disk, ask for no work")
+    add("--predata-size", default="20G", metavar="SIZE", help="bound of the predata cache")
+    add("--transfer-timeout", default="60", metavar="TIME", help="a silent transfer has failed after this")
+    add("--executors", type=int, default=2, metavar="N", help="processes that start commands")
+    add("--token-file", metavar="FILE", help="client group token (or AWE_CLIENT_TOKEN); only you may read it")
+    add("--json-logs", action="store_true", help="log lines as JSON")
+    add("--verbose", action="store_true", help="log more")
+    return parser
+
+
+def _option(name: str, parse, text: str):  # type: ignore[no-untyped-def]
+    try:
+        return parse(text)
+    except ValueError as exc:
+        raise ValueError(f"{name}: {exc}") from exc
+
+
+def _authorization(token_file: str | None) -> str:
+    """The header of worker calls. A file that others may read is refused: the token in it is no secret."""
+    token = os.environ.pop("AWE_CLIENT_TOKEN", "")
+    if token_file:
+        path = Path(token_file).expanduser()
+        try:
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                raise ValueError(f"--token-file {path}: others may read it; chmod 600 {path}")
+            token = path.read_text(encoding="utf-8").strip()
+        except OSError as exc:
+            raise ValueError(f"--token-file {path}: {exc.strerror}") from exc
+    return f"CG_TOKEN {token}" if token else ""
+
+
+def _hide_secrets() -> None:
+    """Keep commands of the same user from reading our environment and memory (/proc/<pid>/environ, mem).
+
+    root, and the same user on a kernel that does not know this, still can.
+    """
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    logging.captureWarnings(True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""What the end of a command means. Pure: facts from the executor in, a failure or none out."""
+
+import errno
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from shared_models.messages import OutputMessage, ReportMessage
+from shared_models.states import FailureKind
+
+#: The machine has run out of something for the moment: nothing is wrong with the workunit.
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: The machine's own fault, and it will not pass by itself.
+_NODE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, *EXHAUSTED})
+#: A command says with it that trying again makes no sense; the server acts on it.
+PERMANENT_EXIT_CODE = 42
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """Why an attempt did not end well."""
+
+    kind: FailureKind
+    message: str
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class CommandEnd:
+    """What the executor saw of a command that ran."""
+
+    exit_code: int | None
+    signal: int | None
+    reason: str  #: "killed" or "timeout" if we ended it
+    oom: bool
+    wall_s: float
+    user_s: float
+    system_s: float
+    peak_bytes: int
+    stdout_size: int
+    stderr_size: int
+    stdout_tail: bytes
+    stderr_tail: bytes
+    strays: int
+    disk_full: bool
+    tidied: bool
+
+
+@dataclass(slots=True, frozen=True)
+class SpawnRefusal:
+    """Why a command could not be started."""
+
+    stage: str
+    errno: int
+    name: bytes
+
+    @property
+    def is_exhaustion(self) -> bool:
+        """Whether trying again a little later makes sense."""
+        return self.errno in EXHAUSTED
+
+
+def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
+    """Say whether a command failed; only exit code 0 on a disk with room is success."""
+    if end.reason == "timeout":
+        return Failure(
+            FailureKind.TIMEOUT, f"ran into its time limit of {time_limit_s:g} s", end.exit_code, end.signal
+        )
+    if end.signal is not None:
+        return _died_by_signal(end)
+    if end.disk_full and end.exit_code != PERMANENT_EXIT_CODE:
+        # Also after exit code 0: what was written last may be cut off, and its writer need not have noticed.
+        message = f"no space left on the client's disk when the command ended ({_exit_message(end)})"
+        return Failure(FailureKind.NODE, message, exit_code=end.exit_code)
+    if end.exit_code:
+        return Failure(FailureKind.COMMAND, _exit_message(end), exit_code=end.exit_code)
+    return None
+
+
+def judge_refusal(refusal: SpawnRefusal) -> Failure:
+    """Say who is to blame for a command that could not be started.
+
+    A program that is not there (or not executable) counts against the workunit, as exit code 127 (126) of a
+    shell does, and not as a failure of this machine: the skip list sends the next attempt to another client
+    anyway, a misspelled name ends after the usual number of failures instead of wandering for ever, and a
+    client that lacks what others have is suspended by its own row of failures.
+    """
+    name = os.fsdecode(refusal.name)
+    why = os.strerror(refusal.errno) if refusal.errno else "unknown reason"
+    if refusal.errno in _NODE_ERRNOS:
+        return Failure(FailureKind.NODE, f"cannot start a process here ({refusal.stage}): {why}")
+    if refusal.stage in ("program", "spawn"):
+        if refusal.errno == errno.ENOENT:
+            return Failure(FailureKind.COMMAND, f"command not found: {name} (or its interpreter)", 127)
+        return Failure(FailureKind.COMMAND, f"cannot execute {name}: {why}", 126)
+    if refusal.stage == "stdin":
+        return Failure(FailureKind.COMMAND, f"cannot open standard input {name}: {why}")
+    return Failure(FailureKind.NODE, f"cannot prepare the {refusal.stage} of the command: {why}")
+
+
+def report_of(
+    key: tuple[str, int],
+    token: str,
+    *,
+    failure: Failure | None = None,
+    released: bool = False,
+    end: CommandEnd | None = None,
+    outputs: list[OutputMessage] | None = None,
+    note: str = "",
+) -> ReportMessage:
+    """Build the report of an attempt."""
+    report: ReportMessage = {
+        "work": key[0],
+        "attempt": key[1],
+        "token": token,
+        "outcome": "released" if released else "failed" if failure else "done",
+    }
+    if failure is not None and not released:
+        report["kind"] = str(failure.kind)
+        report["exit_code"] = failure.exit_code
+        report["signal"] = failure.signal
+    message = "; ".join(text for text in (failure.message if failure else "", note) if text)
+    if message:
+        report["message"] = message
+    if end is not None:
+        if failure is None:
+            report["exit_code"] = end.exit_code
+        report["computetime_s"] = round(end.wall_s, 6)
+        report["stdout_tail"] = end.stdout_tail.decode("utf-8", "replace")
+        report["stderr_tail"] = end.stderr_tail.decode("utf-8", "replace")
+        report["perf"] = _perf(end)
+    if outputs:
+        report["outputs"] = outputs
+    return report
+
+
+def _perf(end: CommandEnd) -> dict[str, Any]:
+    perf: dict[str, Any] = {
+        "wall_s": round(end.wall_s, 6),
+        "cpu_user_s": round(end.user_s, 6),
+        "cpu_system_s": round(end.system_s, 6),
+        "peak_memory_bytes": end.peak_bytes,
+        "stdout_bytes": end.stdout_size,
+        "stderr_bytes": end.stderr_size,
+    }
+    if end.strays:
+        perf["strays_killed"] = end.strays
+    return perf
+
+
+def _died_by_signal(end: CommandEnd) -> Failure:
+    assert end.signal is not None
+    name = _signal_name(end.signal)
+    if end.oom:
+        message = f"killed by {name} while the kernel was killing for memory: ran out of memory"
+        return Failure(FailureKind.OOM, message, signal=end.signal)
+    message = f"killed by signal {end.signal} ({name})"
+    if end.signal == signal.SIGKILL:
+        message += "; if nobody killed it, a memory limit did"
+    return Failure(FailureKind.SIGNAL, message, signal=end.signal)
+
+
+def _exit_message(end: CommandEnd) -> str:
+    assert end.exit_code is not None
+    message = f"exit code {end.exit_code}"
+    if end.exit_code == 127:
+        message += " (a shell says so when a command was not found)"
+    elif end.exit_code == 126:
+        message += " (a shell says so when a file cannot be executed)"
+    elif 128 < end.exit_code <= 128 + signal.SIGRTMAX:
+        number = end.exit_code - 128
+        message += (
+            f" (a shell says so when its command was killed by signal {number}, {_signal_name(number)})"
+        )
+    last = end.stderr_tail.rstrip().rpartition(b"\n")[2][-300:].decode("utf-8", "replace")
+    return f"{message}: {last}" if last else message
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

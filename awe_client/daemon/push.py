@@ -1,0 +1,228 @@
+"""Upload what a command left: declared outputs, and the full logs when their tails are not all of them."""
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from awe_client.api import AsyncAweClient
+from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.transfer import StepError
+from awe_client.daemon.workdir import NotInside, find, listing
+from awe_client.sdk.bodies import FileBody
+from awe_client.sdk.work import LogName
+from shared_models.errors import AweError, LeaseLost, NotFound
+from shared_models.limits import MAX_LOG_BYTES
+from shared_models.messages import OutputMessage
+from shared_models.states import FailureKind
+
+log = logging.getLogger(__name__)
+
+UPLOAD_MISMATCHES = 3
+T = TypeVar("T")
+
+
+class Pusher:
+    """Uploads with endless patience for the server and none for a lost lease."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def push_outputs(self, attempt: Attempt) -> list[OutputMessage]:
+        """Upload all declared outputs. Raises StepError and LeaseLost.
+
+        All are looked at before any is uploaded: an attempt that lacks one uploads nothing.
+        """
+        found = await asyncio.to_thread(find_outputs, attempt)
+        uploaded: list[OutputMessage] = []
+        for output, path in found:
+            uploaded.append(await self._upload(attempt, output, path))
+            if output.get("attrfile") and attempt.rank < 2:
+                await self._attributes(attempt, output)
+        return uploaded
+
+    async def _upload(self, attempt: Attempt, output: Mapping[str, Any], path: Path) -> OutputMessage:
+        name, node = output["filename"], output.get("node") or ""
+        mismatches = 0
+        while True:
+            body = await asyncio.to_thread(FileBody, path)
+            upload = self._uploader(attempt, node, body)
+            fact = await self._insist(upload, f"output {name} was refused")
+            if not body.md5 or fact.get("md5") in (None, "", body.md5):
+                return {"filename": name, "size": body.size, "md5": fact.get("md5") or body.md5}
+            mismatches += 1
+            if mismatches >= UPLOAD_MISMATCHES:
+                raise StepError(
+                    FailureKind.OUTPUT, f"output {name} arrived {mismatches} times with other bytes"
+                )
+
+    @staticmethod
+    def _uploader(
+        attempt: Attempt, node: str, body: FileBody
+    ) -> Callable[[AsyncAweClient], Awaitable[dict[str, Any]]]:
+        def upload(server: AsyncAweClient) -> Awaitable[dict[str, Any]]:
+            return server.upload_output(
+                node, body, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
+            )
+
+        return upload
+
+    async def _attributes(self, attempt: Attempt, output: Mapping[str, Any]) -> None:
+        """Store a JSON file that the command wrote as the node's attributes; missing or empty: nothing.
+
+        Source: AWE lib/shock/shock.go PutOrPostFile (attrfile, rank < 2).
+        """
+        try:
+            path = await asyncio.to_thread(
+                find, attempt.directory, output["attrfile"], output.get("directory") or ""
+            )
+            text = await asyncio.to_thread(path.read_bytes)
+            attributes = json.loads(text) if text.strip() else None
+        except FileNotFoundError:
+            return
+        except (NotInside, OSError, ValueError) as exc:
+            raise StepError(FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {exc}") from exc
+        if attributes is not None:
+            await self._insist(
+                lambda server: server.set_node_attributes(output["node"], attributes),
+                f"attributes of output {output['filename']} were refused",
+            )
+
+    async def push_logs(self, attempt: Attempt) -> str:
+        """Upload the full logs; returns what a person should know if one could not be stored."""
+        notes = []
+        logs: dict[LogName, str] = {"stdout": attempt.task.stdout, "stderr": attempt.task.stderr}
+        for kind, name in logs.items():
+            if kind == "stderr" and name == attempt.task.stdout:
+                continue
+            try:
+                await self._push_log(attempt, kind, name)
+            except StepError as exc:
+                notes.append(str(exc))
+        return "; ".join(notes)
+
+    async def _push_log(self, attempt: Attempt, kind: LogName, name: str) -> None:
+        try:
+            path = await asyncio.to_thread(find, attempt.directory, name)
+            body = await asyncio.to_thread(FileBody, path, max_bytes=MAX_LOG_BYTES)
+        except (NotInside, OSError):
+            return
+        if body.size:
+            await self._insist(
+                lambda server: server.write_log(
+                    attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=0
+                ),
+                f"full {kind} not stored",
+            )
+
+    async def _insist(self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str) -> T:
+        """Repeat a call until the server answers. Raises LeaseLost, and StepError for a refusal."""
+        patience = Patience()
+        while True:
+            server = self._servers.current
+            try:
+                return await call(server)
+            except LeaseLost:
+                raise
+            except NotFound as exc:
+                if exc.code == "workunit_not_found":
+                    raise LeaseLost(str(exc)) from exc
+                raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
+            except AweError as exc:
+                if not exc.retryable:
+                    raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
+                if exc.code in ("server_unreachable", "shutting_down"):
+                    self._servers.failed(server)
+                log.info("push_retried", extra={"what": what, "error": str(exc)})
+                await patience.wait(exc)
+            except OSError as exc:
+                raise StepError(
+                    FailureKind.OUTPUT, f"cannot read what the command wrote: {exc.strerror}"
+                ) from exc
+
+
+def find_outputs(attempt: Attempt) -> list[tuple[dict[str, Any], Path]]:
+    """The declared outputs that are there.
+
+    Raises StepError for one that is missing, empty, or not a plain file.
+    """
+    found = []
+    for output in attempt.task.outputs:
+        name, folder = output["filename"], output.get("directory") or ""
+        full = f"{folder}/{name}" if folder else name
+        try:
+            path = find(attempt.directory, name, folder)
+            info = path.stat()
+        except FileNotFoundError:
+            if output.get("optional") or output.get("nofile"):
+                continue
+            there = listing(attempt.directory)
+            raise StepError(
+                FailureKind.OUTPUT, f"declared output {full} missing; the work directory has: {there}"
+            ) from None
+        except (NotInside, OSError) as exc:
+            raise StepError(FailureKind.OUTPUT, f"output {full}: {_words(exc)}") from exc
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a plain file"
+            raise StepError(FailureKind.OUTPUT, f"output {full} is {kind}; a file was declared")
+        if output.get("nonzero") and info.st_size == 0:
+            raise StepError(FailureKind.OUTPUT, f"output {full} is empty, and nonzero was declared")
+        found.append((output, path))
+    return found
+
+
+def _words(exc: Exception) -> str:
+    if isinstance(exc, OSError) and exc.errno:
+        return "links in a circle" if exc.errno == errno.ELOOP else os.strerror(exc.errno).lower()
+    return str(exc)
+
+
+class LiveLogs:
+    """Sends the logs of running attempts that somebody follows, a second's worth at a time."""
+
+    def __init__(self, servers: Servers, *, pause_s: float = 1.0) -> None:
+        self._servers = servers
+        self._pause_s = pause_s
+        self._followers: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    def follow(self, attempts: list[Attempt]) -> None:
+        """Send these, and no others, from now on."""
+        wanted = {attempt.key: attempt for attempt in attempts}
+        for key in self._followers.keys() - wanted.keys():
+            self.forget(key)
+        for key, attempt in wanted.items():
+            if key not in self._followers:
+                self._followers[key] = asyncio.ensure_future(self._send(attempt))
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """The command of this attempt has ended, or nobody looks any more."""
+        task = self._followers.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    async def _send(self, attempt: Attempt) -> None:
+        sent: dict[LogName, int] = {"stdout": 0, "stderr": 0}
+        names: dict[LogName, str] = {"stdout": attempt.task.stdout, "stderr": attempt.task.stderr}
+        while True:
+            for kind, name in names.items():
+                # A piece that could not be sent goes with the next, or with the whole log at the end.
+                with contextlib.suppress(AweError, OSError, NotInside):
+                    sent[kind] += await self._send_more(attempt, kind, name, sent[kind])
+            await asyncio.sleep(self._pause_s)
+
+    async def _send_more(self, attempt: Attempt, kind: LogName, name: str, offset: int) -> int:
+        path = await asyncio.to_thread(find, attempt.directory, name)
+        body = await asyncio.to_thread(FileBody, path, offset=offset, max_bytes=MAX_LOG_BYTES - offset)
+        if body.size <= 0:
+            return 0
+        await self._servers.current.write_log(
+            attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=offset
+        )
+        return body.size

@@ -1,0 +1,155 @@
+"""What this machine has, what of it is in use, and how much work to ask for."""
+
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from awe_client.daemon.attempt import Needs
+from shared_models.limits import MAX_HOLDS, MAX_WANT
+
+#: Work is fetched ahead for about so long, as far as it is known how fast it is done.
+AHEAD_S = 0.3
+#: After a refused start, so long with fewer slots.
+LOWERED_S = 30.0
+_RATE_WINDOW_S = 2.0
+
+
+@dataclass(slots=True, frozen=True)
+class Machine:
+    """Totals that are offered to the server."""
+
+    cores: int
+    memory_bytes: int
+    gpus: int
+
+
+def detect_cores() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) or 1
+
+
+def detect_memory() -> int:
+    """Bytes of memory: the machine's, or the control group's if that allows less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def detect_gpus() -> int:
+    """NVIDIA devices in sight."""
+    return sum(1 for entry in Path("/dev").glob("nvidia[0-9]*") if entry.name[6:].isdigit())
+
+
+class Capacity:
+    """Slots, memory and GPUs; who holds them; how far to fetch ahead.
+
+    A slot is a core: an attempt that needs k cores takes k. After the machine refused to start something
+    there are fewer slots for a while: half of what ran then, doubling again while starts go well.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._limit = machine.cores
+        self._lowered_until = 0.0
+        self._used_cores = 0
+        self._used_memory = 0
+        self._used_gpus = 0
+        self._ends: deque[float] = deque()
+
+    # --- running ---------------------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        """Slots at present."""
+        if self._limit < self.machine.cores and time.monotonic() >= self._lowered_until:
+            self._limit = min(self._limit * 2, self.machine.cores)
+            self._lowered_until = time.monotonic() + LOWERED_S
+        return self._limit
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether a refused start has taken slots away."""
+        return self.slots < self.machine.cores
+
+    def can_ever_run(self, needs: Needs) -> bool:
+        """Whether an empty machine has room for this."""
+        machine = self.machine
+        return (
+            needs.cores <= machine.cores
+            and needs.memory_bytes <= machine.memory_bytes
+            and needs.gpus <= machine.gpus
+        )
+
+    def take(self, needs: Needs) -> bool:
+        """Take slots for a command, if there are enough.
+
+        A lowered machine still runs one command of any size.
+        """
+        fits = (
+            self._used_cores + needs.cores <= self.slots
+            and self._used_memory + needs.memory_bytes <= self.machine.memory_bytes
+            and self._used_gpus + needs.gpus <= self.machine.gpus
+        )
+        if not fits and self._used_cores:
+            return False
+        self._used_cores += needs.cores
+        self._used_memory += needs.memory_bytes
+        self._used_gpus += needs.gpus
+        return True
+
+    def give_back(self, needs: Needs) -> None:
+        """A command is over."""
+        self._used_cores -= needs.cores
+        self._used_memory -= needs.memory_bytes
+        self._used_gpus -= needs.gpus
+        self._ends.append(time.monotonic())
+        if len(self._ends) > 4096:
+            self._ends.popleft()
+
+    def start_refused(self) -> None:
+        """This machine is short of processes, memory or descriptors: lower the slots."""
+        self._limit = max(min(self._limit, self._used_cores) // 2, 1)
+        self._lowered_until = time.monotonic() + LOWERED_S
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def ahead(self) -> int:
+        """How many attempts to hold beyond the slots: a few, or what is done in AHEAD_S."""
+        now = time.monotonic()
+        while self._ends and self._ends[0] < now - _RATE_WINDOW_S:
+            self._ends.popleft()
+        if len(self._ends) < 2:
+            return max(self.slots // 4, 1)
+        rate = len(self._ends) / max(now - self._ends[0], 0.05)
+        return max(self.slots // 4, 1, int(rate * AHEAD_S))
+
+    def want(self, *, held_cores: int, held: int, unfinished_pushes: int) -> int:
+        """How many more attempts to ask for.
+
+        `held_cores` counts attempts that have not run yet or run; `held` counts all, up to the wire's bound.
+        While uploads pile up, nothing is fetched ahead of them.
+        """
+        waiting_uploads = max(unfinished_pushes - 2 * self.slots, 0)
+        wanted = self.slots + self.ahead() - held_cores - waiting_uploads
+        return max(min(wanted, MAX_WANT, MAX_HOLDS - held), 0)
+
+    def free_memory(self, held_bytes: int) -> int:
+        """Memory that is left for attempts not held yet."""
+        return max(self.machine.memory_bytes - held_bytes, 0)
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that may still be written below a path; 0 if it cannot be told."""
+    try:
+        place = os.statvfs(path)
+    except OSError:
+        return 0
+    return place.f_bavail * place.f_frsize

@@ -1,0 +1,78 @@
+"""The servers a daemon may talk to, one at a time, and how it waits while none answers."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import httpx
+
+from awe_client.api import AsyncAweClient
+from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.transport import RetryPolicy
+from shared_models.errors import AweError
+
+log = logging.getLogger(__name__)
+
+BACKOFF_BASE_S = 0.5
+BACKOFF_CAP_S = 30.0
+#: Above so many connections a transfer waits for another to end.
+MAX_CONNECTIONS = 40
+
+
+class Servers:
+    """A standby pair, or just one. Requests go to `current`; a failure moves on to the next."""
+
+    def __init__(self, urls: Sequence[str], *, authorization: str, transfer_timeout_s: float) -> None:
+        self._http = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
+        )
+        # Repeating is the daemon's own business: it knows for how long, and what it may do meanwhile.
+        self._clients = [
+            AsyncAweClient(
+                url,
+                authorization=authorization,
+                timeout_s=transfer_timeout_s,
+                retry=RetryPolicy(attempts=1),
+                http=self._http,
+            )
+            for url in urls
+        ]
+        self._at = 0
+
+    @property
+    def current(self) -> AsyncAweClient:
+        """The server to talk to now."""
+        return self._clients[self._at]
+
+    def failed(self, client: AsyncAweClient) -> None:
+        """This one did not answer: go on to the next, unless somebody has done so already."""
+        if client is self.current and len(self._clients) > 1:
+            self._at = (self._at + 1) % len(self._clients)
+            log.warning("server_changed", extra={"server": self.current.base_url})
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+class Patience:
+    """Counts failures in a row and sleeps longer after each, with jitter and a cap."""
+
+    def __init__(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> None:
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self.failures = 0
+
+    def delay_s(self, error: AweError) -> float:
+        """Count a failure; how long to wait because of it."""
+        self.failures += 1
+        asked_s = float(error.fields.get("retry_after_s", 0.0))
+        return jittered_delay_s(self.failures, base_s=self._base_s, cap_s=self._cap_s, asked_s=asked_s)
+
+    async def wait(self, error: AweError) -> None:
+        """Count a failure and sleep."""
+        await asyncio.sleep(self.delay_s(error))
+
+    def reset(self) -> None:
+        """Something worked."""
+        self.failures = 0

@@ -1,0 +1,154 @@
+"""Results that the server has not acknowledged yet, on disk, so that a restarted daemon still delivers them.
+
+One append-only file with a line per fact: {"r": report} or {"a": [workunit, attempt]}. Reports of one moment
+are written together and cost one fsync; only then may they be sent. Acknowledgements are not fsynced: a
+report that is delivered twice is answered `duplicate`. A torn last line is what a crash leaves; it is cut
+off at the next start. When nothing is open the file is emptied, and when it has grown large it is written
+anew.
+
+The lines hold lease tokens: the file is private to its user.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import orjson
+
+from awe_client.daemon.attempt import AttemptKey
+from shared_models.messages import ReportMessage
+
+log = logging.getLogger(__name__)
+
+REWRITE_BYTES = 32 * 1024 * 1024
+
+
+class Spool:
+    """Open reports by attempt, and the file that outlives us."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "reports.log"
+        self._fd = -1
+        self._size = 0
+        self._lines: list[bytes] = []
+        self._fresh: dict[AttemptKey, ReportMessage] = {}
+        self._durable: dict[AttemptKey, ReportMessage] = {}
+
+    def open(self) -> list[AttemptKey]:
+        """Read what the last incarnation left; returns the attempts whose reports are still open."""
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(self._fd, "rb", closefd=False) as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._recall(line)
+                self._size += len(line)
+        os.ftruncate(self._fd, self._size)
+        return list(self._durable)
+
+    def _recall(self, line: bytes) -> None:
+        try:
+            fact = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            log.warning("spool_line_unreadable", extra={"path": str(self._path), "offset": self._size})
+            return
+        if "r" in fact:
+            report = fact["r"]
+            self._durable[report["work"], report["attempt"]] = report
+        else:
+            self._durable.pop((fact["a"][0], fact["a"][1]), None)
+
+    def add(self, report: ReportMessage) -> None:
+        """Take a report; it is ready to be sent after the next flush."""
+        self._fresh[report["work"], report["attempt"]] = report
+        self._lines.append(orjson.dumps({"r": report}) + b"\n")
+
+    def acknowledge(self, key: AttemptKey) -> None:
+        """The server has answered this report, or nobody wants it any more."""
+        known = self._durable.pop(key, None) or self._fresh.pop(key, None)
+        if known is not None:
+            self._lines.append(orjson.dumps({"a": key}) + b"\n")
+
+    async def flush(self) -> None:
+        """Make everything added so far durable.
+
+        If the disk refuses, the reports are sent all the same (a result is worth more than its copy), and
+        the log says that they would not survive a crash.
+        """
+        if not self._lines:
+            return
+        lines, fresh = self._lines, self._fresh
+        self._lines, self._fresh = [], {}
+        try:
+            await asyncio.to_thread(self._write, b"".join(lines), bool(fresh), not (self._durable or fresh))
+        except OSError as exc:
+            log.error("spool_not_written", extra={"path": str(self._path), "error": str(exc)})
+        self._durable.update(fresh)
+        if self._size > REWRITE_BYTES:
+            await self._rewrite()
+
+    def ready(self) -> list[ReportMessage]:
+        """The reports that may be sent, oldest first."""
+        return list(self._durable.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every report was acknowledged."""
+        return not (self._durable or self._fresh)
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether reports wait for a flush."""
+        return bool(self._fresh)
+
+    def close(self) -> None:
+        """Close the file; what was acknowledged last may not be written, see above."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._write(b"".join(self._lines), False, self.is_empty)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, data: bytes, sync: bool, nothing_open: bool) -> None:
+        if nothing_open:
+            os.ftruncate(self._fd, 0)
+            self._size = 0
+            return
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._size + written)
+            if sync:
+                os.fdatasync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+    async def _rewrite(self) -> None:
+        """Write only what is open into a new file, and put it in the place of the old one."""
+        data = b"".join(orjson.dumps({"r": report}) + b"\n" for report in self._durable.values())
+        try:
+            await asyncio.to_thread(self._replace, data)
+        except OSError as exc:
+            log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
+
+    def _replace(self, data: bytes) -> None:
+        temporary = self._path.with_suffix(".part")
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(fd, data[written:])
+            os.fsync(fd)
+            os.rename(temporary, self._path)
+        except OSError:
+            os.close(fd)
+            raise
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)
+        os.close(folder)
+        os.close(self._fd)
+        self._fd, self._size = fd, len(data)

@@ -1,0 +1,156 @@
+"""The directories of attempts.
+
+Fresh for each, removed after it, and nothing is ever touched outside of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from shared_models.paths import check_relative_path
+
+log = logging.getLogger(__name__)
+
+MAX_KEPT = 100
+LISTED_NAMES = 30
+_PREFIX = re.compile(r"[0-9a-f-]{1,2}")
+
+
+class NotInside(Exception):
+    """A name that leads out of the attempt's directory."""
+
+
+class WorkDirs:
+    """Removes directories, at once or after a while, in threads."""
+
+    def __init__(self, root: Path, keep_failed_s: float) -> None:
+        self._root = root
+        self._keep_failed_s = keep_failed_s
+        self._kept: deque[tuple[float, Path]] = deque()
+        self._removals: set[asyncio.Task[None]] = set()
+
+    async def remove_old(self) -> None:
+        """Remove what an earlier incarnation left."""
+        await asyncio.to_thread(self._remove_all)
+
+    def _remove_all(self) -> None:
+        for entry in list(self._root.iterdir()):
+            if _PREFIX.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink():
+                remove_tree(entry)
+
+    def clean(self, directory: Path, *, keep: bool) -> None:
+        """Remove a directory in the background, or let it stay for a person to look at."""
+        if keep and self._keep_failed_s > 0:
+            self._kept.append((time.monotonic(), directory))
+            if len(self._kept) <= MAX_KEPT:
+                return
+            directory = self._kept.popleft()[1]
+        self._in_background(directory)
+
+    def sweep(self) -> None:
+        """Remove the kept directories whose time is over."""
+        horizon = time.monotonic() - self._keep_failed_s
+        while self._kept and self._kept[0][0] <= horizon:
+            self._in_background(self._kept.popleft()[1])
+
+    async def close(self) -> None:
+        """Wait for removals that are under way."""
+        while self._removals:
+            await asyncio.gather(*self._removals, return_exceptions=True)
+
+    def _in_background(self, directory: Path) -> None:
+        task = asyncio.ensure_future(asyncio.to_thread(self._remove, directory))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    def _remove(self, directory: Path) -> None:
+        remove_tree(directory)
+        parent = directory.parent
+        while parent != self._root and parent.is_relative_to(self._root):
+            try:
+                parent.rmdir()
+            except OSError:
+                return
+            parent = parent.parent
+
+
+def make_directory(directory: Path) -> None:
+    """Make an attempt's directory. Raises FileExistsError: no attempt may find another's files."""
+    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a tree without following links, also where a command took away permissions."""
+
+    def open_up(function: Any, path: str, info: Any) -> None:
+        if isinstance(info[1], FileNotFoundError):
+            return
+        for place in (os.path.dirname(path), path):
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.lstat(place).st_mode):
+                    os.chmod(place, 0o700)
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+
+    if directory.exists():
+        shutil.rmtree(directory, onerror=open_up)
+    if directory.exists():
+        log.warning("directory_not_removed", extra={"path": str(directory)})
+
+
+def place(directory: Path, name: str) -> Path:
+    """Where a file of this name belongs, with its sub-directories made. Raises NotInside."""
+    reason = check_relative_path(name)
+    if reason:
+        raise NotInside(f"file name '{name[:200]}' {reason}")
+    target = directory / name
+    if "/" in name:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        require_inside(directory, target.parent, name)
+    return target
+
+
+def find(directory: Path, name: str, sub_directory: str = "") -> Path:
+    """Where a file that a command left is, links resolved. Raises NotInside or FileNotFoundError."""
+    full = f"{sub_directory}/{name}" if sub_directory else name
+    reason = check_relative_path(full)
+    if reason:
+        raise NotInside(f"file name '{full[:200]}' {reason}")
+    found = Path(os.path.realpath(directory / full))
+    require_inside(directory, found, full)
+    if not found.exists():
+        raise FileNotFoundError(full)
+    return found
+
+
+def require_inside(directory: Path, path: Path, name: str) -> None:
+    """Refuse a path that, with links resolved, lies outside. Raises NotInside."""
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory)):
+        raise NotInside(f"'{name[:200]}' leaves the work directory through a link")
+
+
+def listing(directory: Path) -> str:
+    """What is in a directory, for a message to a person: names, sorted, not too many."""
+    names: list[str] = []
+    for folder, folders, files in os.walk(directory):
+        prefix = os.path.relpath(folder, directory)
+        here = "" if prefix == "." else prefix + "/"
+        names += [here + name for name in files] + [f"{here}{name}/" for name in folders]
+        if len(names) > 10 * LISTED_NAMES:
+            break
+    names.sort()
+    shown = ", ".join(repr(name)[1:-1] for name in names[:LISTED_NAMES])
+    more = len(names) - LISTED_NAMES
+    return (shown or "nothing") + (f" and {more} more" if more > 0 else "")

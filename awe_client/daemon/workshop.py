@@ -1,0 +1,371 @@
+"""Where attempts live on this client: each has its machine, and this carries out what the machines say.
+
+One owner, one thread of control: every event comes in through `deliver`. Transfers are asyncio tasks with
+bounds of their own; commands run in the executors; nothing here waits for either.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from awe_client.daemon import machine as m
+from awe_client.daemon.attempt import Attempt, AttemptKey
+from awe_client.daemon.environment import command_environment, command_words, encode
+from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon.fetch import Fetcher
+from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, report_of
+from awe_client.daemon.push import LiveLogs, Pusher
+from awe_client.daemon.resources import Capacity
+from awe_client.daemon.spool import Spool
+from awe_client.daemon.transfer import StepError
+from awe_client.daemon.workdir import WorkDirs
+from shared_models.errors import InvalidDocument, LeaseLost
+from shared_models.limits import MAX_TAIL_BYTES
+from shared_models.states import FailureKind
+
+log = logging.getLogger(__name__)
+
+MAX_FETCHES = 8
+MAX_PUSHES = 8
+#: After a refused start, so long before the next one.
+START_PAUSE_S = 0.5
+#: So many attempts that are over are remembered, so that a repeated grant does not run twice.
+REMEMBERED = 8192
+
+Step = Callable[["Holding"], Any]
+
+
+@dataclass(slots=True)
+class Holding:
+    """One attempt and what is under way for it."""
+
+    attempt: Attempt
+    machine: m.Machine
+    step: asyncio.Task[None] | None = None
+    command: int = 0  #: key in the executor
+    predata: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class Load:
+    """What is held, by what it means for asking for more."""
+
+    held: int
+    unrun_cores: int  #: cores of attempts that have not finished running
+    unrun_memory: int
+    unrun_gpus: int
+    unrun: int
+    pushing: int
+
+
+class Workshop:
+    """All attempts of this daemon."""
+
+    def __init__(
+        self,
+        *,
+        fetcher: Fetcher,
+        pusher: Pusher,
+        executors: ExecutorPool,
+        workdirs: WorkDirs,
+        spool: Spool,
+        capacity: Capacity,
+        live_logs: LiveLogs,
+        base_env: Mapping[str, str],
+        server_url: Callable[[], str],
+        grace_s: float,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._fetcher = fetcher
+        self._pusher = pusher
+        self._executors = executors
+        self._workdirs = workdirs
+        self._spool = spool
+        self._capacity = capacity
+        self._live_logs = live_logs
+        self._base_env = base_env
+        self._server_url = server_url
+        self._grace_s = grace_s
+        self._on_news = on_news
+        self._holdings: dict[AttemptKey, Holding] = {}
+        self._over: OrderedDict[AttemptKey, None] = OrderedDict()
+        self._line: deque[Holding] = deque()
+        self._no_start_before = 0.0
+        self._fetches = asyncio.Semaphore(MAX_FETCHES)
+        self._pushes = asyncio.Semaphore(MAX_PUSHES)
+        self._carry_out: dict[type[m.Instruction], Callable[[Holding, Any], None]] = {
+            m.Fetch: self._fetch,
+            m.Queue: self._queue,
+            m.Start: self._start,
+            m.Kill: self._kill,
+            m.GiveSlotBack: self._give_slot_back,
+            m.Push: self._push,
+            m.StopStep: self._stop_step,
+            m.Report: self._report,
+            m.Withdraw: self._withdraw,
+            m.Clean: self._clean,
+            m.Forget: self._forget,
+        }
+
+    # --- from outside ----------------------------------------------------------------------------
+
+    def admit(self, attempt: Attempt) -> None:
+        """Take a granted attempt, unless it is held or over already: one process per attempt, never two."""
+        if attempt.key in self._holdings or attempt.key in self._over:
+            log.warning("grant_repeated", extra={"work": attempt.id, "attempt": attempt.number})
+            return
+        message = attempt.task.message
+        machine = m.Machine(
+            must_prepare=attempt.task.must_prepare,
+            has_outputs=bool(attempt.task.outputs),
+            time_limit_s=float(message.get("time_limit_s") or 0.0),
+        )
+        holding = self._holdings[attempt.key] = Holding(attempt, machine)
+        if reason := self._cannot_run(attempt):
+            machine.stage = m.Stage.FETCHING
+            self._deliver(holding, m.StepFailed(Failure(FailureKind.NODE, reason)))
+        else:
+            self._follow(holding, machine.begin())
+
+    def deliver(self, key: AttemptKey, event: m.Event) -> None:
+        """Tell an attempt of something; nothing if it is not held."""
+        holding = self._holdings.get(key)
+        if holding is not None:
+            self._deliver(holding, event)
+
+    def acknowledged(self, key: AttemptKey) -> None:
+        """The server answered a report."""
+        self._spool.acknowledge(key)
+        self.deliver(key, m.Acknowledged())
+
+    def release_unstarted(self) -> None:
+        """Give back everything that does not run yet."""
+        for holding in list(self._holdings.values()):
+            if holding.machine.stage in (m.Stage.FETCHING, m.Stage.WAITING):
+                self._deliver(holding, m.Release())
+
+    def release_all(self) -> None:
+        """Give back everything that is not finished."""
+        for holding in list(self._holdings.values()):
+            self._deliver(holding, m.Release())
+
+    def drop_all(self) -> None:
+        """End everything and say nothing: the server has said that none of it is ours."""
+        for holding in list(self._holdings.values()):
+            self._deliver(holding, m.Drop())
+
+    def follow_logs(self, keys: Iterable[AttemptKey]) -> None:
+        """Send the logs of these attempts while their commands run."""
+        running = [self._holdings[key] for key in keys if key in self._holdings]
+        self._live_logs.follow([h.attempt for h in running if h.machine.stage is m.Stage.RUNNING])
+
+    def held_keys(self) -> list[AttemptKey]:
+        """Every attempt that is held, in whatever stage."""
+        return list(self._holdings)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held."""
+        return not self._holdings
+
+    @property
+    def is_working(self) -> bool:
+        """Whether something is held that is not just waiting for the server's acknowledgement."""
+        return any(h.machine.stage is not m.Stage.REPORTING for h in self._holdings.values())
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether slots stay busy for the moment without new work."""
+        return len(self._line) > self._capacity.slots
+
+    def load(self) -> Load:
+        """Add up what is held."""
+        cores = memory = gpus = unrun = pushing = 0
+        for holding in self._holdings.values():
+            stage = holding.machine.stage
+            if stage is m.Stage.REPORTING:
+                continue
+            if stage is m.Stage.PUSHING:
+                pushing += 1
+                continue
+            needs = holding.attempt.task.needs
+            unrun += 1
+            cores += needs.cores
+            memory += needs.memory_bytes
+            gpus += needs.gpus
+        return Load(len(self._holdings), cores, memory, gpus, unrun, pushing)
+
+    async def close(self) -> None:
+        """Cancel what is left of transfers."""
+        steps = [h.step for h in self._holdings.values() if h.step is not None]
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
+        self._live_logs.follow([])
+
+    # --- machines --------------------------------------------------------------------------------
+
+    def _deliver(self, holding: Holding, event: m.Event) -> None:
+        self._follow(holding, holding.machine.handle(event))
+
+    def _follow(self, holding: Holding, instructions: m.Instructions) -> None:
+        for instruction in instructions:
+            self._carry_out[type(instruction)](holding, instruction)
+
+    def _cannot_run(self, attempt: Attempt) -> str:
+        cmd, needs = attempt.task.message["cmd"], attempt.task.needs
+        if cmd.get("Dockerimage") or cmd.get("dockerPull"):
+            return "this client runs no containers"
+        if not self._capacity.can_ever_run(needs):
+            have = self._capacity.machine
+            return (
+                f"needs {needs.cores} cores, {needs.memory_bytes} bytes of memory, {needs.gpus} GPUs; "
+                f"this client has {have.cores}, {have.memory_bytes}, {have.gpus}"
+            )
+        return ""
+
+    # --- instructions ----------------------------------------------------------------------------
+
+    def _fetch(self, holding: Holding, _: m.Fetch) -> None:
+        self._begin_step(holding, self._fetches, self._fetch_step)
+
+    async def _fetch_step(self, holding: Holding) -> m.Event:
+        holding.predata = await self._fetcher.fetch(holding.attempt)
+        return m.Fetched()
+
+    def _queue(self, holding: Holding, instruction: m.Queue) -> None:
+        if instruction.refused:
+            self._capacity.start_refused()
+            self._no_start_before = time.monotonic() + START_PAUSE_S
+            log.warning("start_refused", extra={"work": holding.attempt.id, "slots": self._capacity.slots})
+            self._line.appendleft(holding)
+            asyncio.get_running_loop().call_later(START_PAUSE_S, self._start_next)
+        else:
+            self._line.append(holding)
+            self._start_next()
+
+    def _start_next(self) -> None:
+        """Give slots to the line, in order: the head waits for enough of them, and the others behind it."""
+        if time.monotonic() < self._no_start_before:
+            return
+        while self._line:
+            holding = self._line[0]
+            if holding.machine.stage is not m.Stage.WAITING:
+                self._line.popleft()  # released or dropped meanwhile
+            elif self._capacity.take(holding.attempt.task.needs):
+                self._line.popleft()
+                self._deliver(holding, m.SlotGiven())
+            else:
+                return
+
+    def _start(self, holding: Holding, _: m.Start) -> None:
+        try:
+            spec = self._command_spec(holding)
+        except InvalidDocument as exc:
+            self._deliver(holding, m.StepFailed(Failure(FailureKind.COMMAND, str(exc))))
+            return
+
+        def ended(what: CommandEnd | SpawnRefusal) -> None:
+            self._live_logs.forget(holding.attempt.key)
+            event = m.Ended(what) if isinstance(what, CommandEnd) else m.Refused(what)
+            self._deliver(holding, event)
+
+        holding.command = self._executors.run(spec, ended)
+
+    def _command_spec(self, holding: Holding) -> CommandSpec:
+        attempt, task = holding.attempt, holding.attempt.task
+        env = command_environment(self._base_env, attempt, self._server_url())
+        return CommandSpec(
+            argv=[os.fsencode(word) for word in command_words(attempt, env)],
+            env=encode(env),
+            cwd=os.fsencode(attempt.directory),
+            make_dir=not task.must_prepare,
+            stdin=os.fsencode(task.stdin) if task.stdin else None,
+            stdout=os.fsencode(task.stdout),
+            stderr=os.fsencode(task.stderr),
+            time_limit_s=holding.machine.time_limit_s,
+            grace_s=self._grace_s,
+            tail_bytes=MAX_TAIL_BYTES,
+            tidy=not task.must_prepare and not task.outputs,
+        )
+
+    def _kill(self, holding: Holding, _: m.Kill) -> None:
+        self._executors.kill(holding.command)
+
+    def _give_slot_back(self, holding: Holding, _: m.GiveSlotBack) -> None:
+        self._capacity.give_back(holding.attempt.task.needs)
+        self._start_next()
+        self._on_news()
+
+    def _push(self, holding: Holding, instruction: m.Push) -> None:
+        async def push(_: Holding) -> m.Event:
+            outputs = await self._pusher.push_outputs(holding.attempt) if instruction.outputs else []
+            note = await self._pusher.push_logs(holding.attempt) if instruction.logs else ""
+            return m.Pushed(outputs, note)
+
+        self._begin_step(holding, self._pushes, push)
+
+    def _begin_step(self, holding: Holding, bound: asyncio.Semaphore, step: Step) -> None:
+        async def run() -> None:
+            event: m.Event
+            try:
+                async with bound:
+                    event = await step(holding)
+            except StepError as exc:
+                event = m.StepFailed(exc.failure)
+            except LeaseLost:
+                event = m.LeaseGone()
+            except asyncio.CancelledError:
+                event = m.Stopped()
+            except Exception as exc:
+                log.exception("step_broken", extra={"work": holding.attempt.id})
+                event = m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
+            holding.step = None
+            if holding.machine.stage is not m.Stage.GONE:
+                self._deliver(holding, event)
+
+        holding.step = asyncio.ensure_future(run())
+
+    def _stop_step(self, holding: Holding, _: m.StopStep) -> None:
+        if holding.step is not None:
+            holding.step.cancel()
+
+    def _report(self, holding: Holding, report: m.Report) -> None:
+        attempt = holding.attempt
+        self._spool.add(
+            report_of(
+                attempt.key,
+                attempt.token,
+                failure=report.failure,
+                released=report.released,
+                end=holding.machine.end,
+                outputs=report.outputs,
+                note=report.note,
+            )
+        )
+        if report.failure is not None:
+            facts = {"work": attempt.id, "attempt": attempt.number, "kind": str(report.failure.kind)}
+            log.info("attempt_failed", extra={**facts, "reason": report.failure.message})
+        self._on_news()
+
+    def _withdraw(self, holding: Holding, _: m.Withdraw) -> None:
+        self._spool.acknowledge(holding.attempt.key)
+
+    def _clean(self, holding: Holding, instruction: m.Clean) -> None:
+        self._fetcher.release(holding.predata)
+        holding.predata = []
+        self._workdirs.clean(holding.attempt.directory, keep=instruction.keep)
+
+    def _forget(self, holding: Holding, _: m.Forget) -> None:
+        key = holding.attempt.key
+        self._holdings.pop(key, None)
+        self._over[key] = None
+        if len(self._over) > REMEMBERED:
+            self._over.popitem(last=False)
+        if not self._holdings:
+            self._on_news()

@@ -1,0 +1,48 @@
+"""A fake server and daemons beside it, in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.settings import Settings
+from tests.support.fake_server import FakeServer
+
+MakeDaemon = Callable[..., Daemon]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    """A fake server that listens."""
+    fake = FakeServer()
+    await fake.start()
+    yield fake
+    await fake.shut()
+
+
+@pytest.fixture
+async def start(server: FakeServer, tmp_path: Path) -> AsyncIterator[MakeDaemon]:
+    """Start a daemon with some settings; all are released at the end."""
+    running: list[tuple[Daemon, asyncio.Task[int]]] = []
+
+    def make(**settings: Any) -> Daemon:
+        daemon = Daemon(settings_for(server.url, tmp_path / "work", **settings))
+        task = asyncio.ensure_future(daemon.run())
+        daemon.task = task  # type: ignore[attr-defined]
+        running.append((daemon, task))
+        return daemon
+
+    yield make
+    for daemon, task in running:
+        if not task.done():
+            daemon.release("test is over")
+        assert await asyncio.wait_for(task, 20) == 0
+
+
+def settings_for(url: str, work: Path, **changes: Any) -> Settings:
+    """Settings of a small daemon."""
+    defaults: dict[str, Any] = {"slots": 2, "grace_s": 0.5, "executors": 1, "free_floor_bytes": 0}
+    return Settings(servers=(url,), work=work, **(defaults | changes))

@@ -97,7 +97,7 @@ class SqliteStore:
         until = time.monotonic() + self._open_wait_s
         while True:
             try:
-                await asyncio.to_thread(sqlite_file.prepare, self._path)
+                await asyncio.to_thread(sqlite_file.prepare, self._path, BUSY_S)
                 await self._connect()
                 return
             except StoreUnavailable:

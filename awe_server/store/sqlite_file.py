@@ -43,16 +43,20 @@ def take_lock(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
+    except BlockingIOError as exc:
         owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
         raise StoreLocked(
             f"{path.parent} is in use by another server (pid {owner}); stop it, or choose another --data",
             owner=owner,
         ) from exc
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        os.close(fd)
+        raise
     _held.add(fd)
+    with contextlib.suppress(OSError):  # a full disk: then the owner stays unnamed
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
 
 
@@ -75,7 +79,7 @@ def translated(path: Path, action: str) -> Iterator[None]:
         raise StoreUnavailable(f"{path}: cannot {action}: {exc}", op=action) from exc
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, busy_s: float) -> None:
     """Make sure that a sound database of our format is there; a damaged one is not touched.
 
     Raises StoreCorrupt, StoreVersion, StoreUnavailable.
@@ -91,11 +95,11 @@ def prepare(path: Path) -> None:
         raise StoreCorrupt(path, "cut short: no header")
     if not head.startswith(_MAGIC):
         raise StoreCorrupt(path, "not an SQLite database")
-    with translated(path, "read"), contextlib.closing(connect(path, read_only=True)) as db:
+    with translated(path, "read"), contextlib.closing(connect(path, read_only=True, busy_s=busy_s)) as db:
         _inspect(db, path)
 
 
-def connect(path: Path, *, read_only: bool = False, busy_s: float = 10.0) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool = False, busy_s: float) -> sqlite3.Connection:
     """A connection in autocommit mode that may move between threads but is used by one at a time."""
     mode = "ro" if read_only else "rw"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
@@ -107,7 +111,7 @@ def _create(path: Path) -> None:
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with translated(draft, "create"), contextlib.closing(connect(draft)) as db:
+    with translated(draft, "create"), contextlib.closing(connect(draft, busy_s=0.0)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN IMMEDIATE")

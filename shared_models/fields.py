@@ -65,8 +65,8 @@ def whole(
 
 
 def whole_or_none(data: dict[str, Any], key: str) -> int | None:
-    """Read a whole number that may be absent or null."""
-    return None if data.get(key) is None else whole(data, key, -MAX_INT)
+    """Read a whole number of 32 bits that may be absent or null."""
+    return None if data.get(key) is None else whole(data, key, -(2**31), 2**32 - 1)
 
 
 def seconds(data: dict[str, Any], key: str) -> float:

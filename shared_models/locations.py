@@ -73,7 +73,7 @@ def settle_output(io: IO, own: OwnHosts) -> str | None:
 
 def source_problem(url: str) -> str | None:
     """Say why data cannot be read from a URL, or None. The one place that knows the sources there are."""
-    scheme = urlsplit(url).scheme.lower()
+    scheme = url.partition(":")[0].lower()
     if scheme in _SOURCE_SCHEMES:
         return None
     return f"data cannot be read from '{scheme}:' addresses; use a node, an origin, or an http(s) URL"

@@ -55,6 +55,12 @@ ENDED_JOBS = frozenset({JobState.COMPLETED, JobState.FAILED_PERMANENT, JobState.
 RUNNING_TASKS = frozenset({TaskState.QUEUED, TaskState.IN_PROGRESS})
 
 
+# Shared first values of a task: values are replaced, never changed in place, and jobs have many tasks.
+_NOTHING: Document = {}
+_NO_FILES: list[Document] = []
+_ONE_CORE: Document = {"cores": 1, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0}
+
+
 @dataclass(slots=True, frozen=True)
 class Rules:
     """The scheduler's settings."""
@@ -201,12 +207,12 @@ class Task:
         self.name = name
         self.index = index  #: position in the job
         self.state = TaskState.INIT
-        self.cmd: Document = {}
-        self.private_env: dict[str, str] = {}
+        self.cmd = _NOTHING
+        self.private_env: dict[str, str] = _NOTHING
         self.depends_on: tuple[TaskId, ...] = ()  #: dependsOn and the origins of inputs
-        self.inputs: list[Document] = []
-        self.outputs: list[Document] = []
-        self.predata: list[Document] = []
+        self.inputs = _NO_FILES
+        self.outputs = _NO_FILES
+        self.predata = _NO_FILES
         self.partinfo_wanted: Document | None = None  #: as submitted
         self.partinfo: Document | None = None  #: as cut: with totalindex and maxpartsize_mb
         self.maxworksize = 0
@@ -216,9 +222,9 @@ class Task:
         self.createddate = 0.0
         self.starteddate = 0.0
         self.completeddate = 0.0
-        self.userattr: Document = {}
+        self.userattr = _NOTHING
         self.clientgroups = ""
-        self.resources: Document = {"cores": 1, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0}
+        self.resources = _ONE_CORE
         self.time_limit_s = 0.0
         self.max_failures: int | None = None
         self.retry_delay_s: float | None = None

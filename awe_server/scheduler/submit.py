@@ -3,7 +3,7 @@
 from awe_server.scheduler.graph import check_graph
 from awe_server.scheduler.progress import advance_job
 from awe_server.scheduler.state import Context, Document, Job, State, Task
-from shared_models.documents import Command, Info, JobDocument, TaskDocument
+from shared_models.documents import Info, JobDocument, TaskDocument
 from shared_models.errors import AlreadyExists, InvalidDocument
 from shared_models.ids import JobId, make_task_id
 from shared_models.limits import MAX_TASK_DOCUMENT_BYTES
@@ -90,29 +90,23 @@ def _acl(owner: str) -> Document:
 def _task(job: Job, index: int, doc: TaskDocument, names: list[str]) -> Task:
     task = Task(make_task_id(job.id, doc.taskid), job, doc.taskid, index)
     task.state = TaskState.PENDING
-    task.cmd, task.private_env = _command(doc.cmd)
     task.depends_on = tuple(make_task_id(job.id, name) for name in names)
-    task.inputs = [io.model_dump() for io in doc.inputs]
-    task.outputs = [io.model_dump() for io in doc.outputs]
-    task.predata = [io.model_dump() for io in doc.predata]
-    task.partinfo_wanted = task.partinfo = doc.partinfo.model_dump() if doc.partinfo else None
+    given = doc.model_dump()
+    task.inputs, task.outputs, task.predata = given["inputs"], given["outputs"], given["predata"]
+    task.partinfo_wanted = task.partinfo = given["partinfo"]
     task.maxworksize = doc.maxworksize
     task.totalwork = task.totalwork_wanted = doc.totalwork
-    task.userattr = doc.userattr
+    task.userattr = given["userattr"]
     task.clientgroups = doc.clientgroups
-    task.resources = doc.resources.model_dump()
+    task.resources = given["resources"]
     task.time_limit_s = doc.time_limit_s
     task.max_failures = doc.max_failures
     task.retry_delay_s = doc.retry_delay_s
     task.skip = int(doc.skip)
+    task.cmd = given["cmd"]
+    task.private_env = task.cmd["environ"].pop("private")
+    task.cmd["has_private_env"] = bool(task.private_env)
     return task
-
-
-def _command(command: Command) -> tuple[Document, dict[str, str]]:
-    cmd = command.model_dump()
-    private = cmd["environ"].pop("private")
-    cmd["has_private_env"] = bool(private)
-    return cmd, private
 
 
 def _check_sizes(document: JobDocument) -> None:

@@ -1,13 +1,16 @@
 """`/docs` and `/openapi.json`, complete without the internet: Swagger's files come from a package."""
 
 import mimetypes
+from functools import reduce
 from importlib.resources import files
-from typing import Any
+from operator import or_
+from types import UnionType
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -72,8 +75,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 
 def _exchange(components: dict[str, Any]) -> dict[str, Any]:
     template = "#/components/schemas/{model}"
-    request = TypeAdapter(RequestMessage).json_schema(ref_template=template)
-    reply = TypeAdapter(Envelope[ReplyMessage]).json_schema(ref_template=template)
+    request = _model(RequestMessage).model_json_schema(ref_template=template)
+    reply = Envelope[_model(ReplyMessage)].model_json_schema(ref_template=template)  # type: ignore[misc]
     refusal = Refusal.model_json_schema(ref_template=template)
     for schema in (request, reply, refusal):
         components.update(schema.pop("$defs", {}))
@@ -94,3 +97,26 @@ def _exchange(components: dict[str, Any]) -> dict[str, Any]:
             "409": {"description": "a newer exchange was served", "content": body(refusal)},
         },
     }
+
+
+def _model(message: Any) -> type[BaseModel]:
+    """A TypedDict as a model: pydantic reads the standard library's own only from Python 3.12 on."""
+    optional: frozenset[str] = message.__optional_keys__
+    hints = get_type_hints(message, include_extras=True)
+    fields = {key: (_plain(hint), None if key in optional else ...) for key, hint in hints.items()}
+    made: type[BaseModel] = create_model(message.__name__, __doc__=message.__doc__, **fields)  # type: ignore[call-overload]
+    return made
+
+
+def _plain(hint: Any) -> Any:
+    """A type in which every TypedDict is a model."""
+    origin, args = get_origin(hint), get_args(hint)
+    if is_typeddict(hint):
+        return _model(hint)
+    if origin is NotRequired:
+        return _plain(args[0])
+    if origin is None or origin is Literal:
+        return hint
+    if origin in (Union, UnionType):
+        return reduce(or_, map(_plain, args))
+    return origin[tuple(map(_plain, args))]

@@ -70,11 +70,17 @@ def _part(headers: dict[str, str], reader: "_Reader") -> Part:
         raise BadRequest("a part of the form has no name")
     filename = options.get(b"filename")
     return Part(
-        name=name.decode("utf-8", "replace"),
-        filename=None if filename is None else filename.decode("utf-8", "replace"),
+        name=_name(name),
+        filename=None if filename is None else _name(filename),
         content_type=headers.get("content-type", ""),
         _reader=reader,
     )
+
+
+def _name(raw: bytes) -> str:
+    """A name as browsers, curl and httpx send it: UTF-8, and the three characters that HTML escapes."""
+    text = raw.decode("utf-8", "replace")
+    return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 class _Reader:

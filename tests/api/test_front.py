@@ -1,0 +1,131 @@
+"""What holds for every request: HEAD, slashes, foreign pages, surprises."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import URL, Api
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/job", "/work", "/client", "/queue", "/node", "/events", "/docs"]
+)
+async def test_head_is_get_without_the_body(api: Api, path: str) -> None:
+    got, head = await api.http.get(path), await api.http.head(path)
+    assert head.status_code == got.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-type"] == got.headers["content-type"]
+
+
+async def test_a_slash_at_the_end_means_nothing(api: Api) -> None:
+    await api.ok("GET", "/job/")
+    await api.ok("POST", "/node/", files={"upload": ("x", b"x")})
+
+
+async def test_nothing_may_be_sniffed(api: Api) -> None:
+    for path in ("/job", "/nope", "/docs"):
+        assert (await api.http.get(path)).headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
+    foreign = {"Origin": "http://evil.test"}
+    await api.refused("PUT", "/queue?suspend", 403, "forbidden", headers=foreign)
+    await api.refused("POST", "/job", 403, "forbidden", headers=foreign, files={"upload": ("j", b"{}")})
+    assert (await api.http.get("/")).json()["queue_status"] == "running"
+    await api.ok("PUT", "/queue?suspend", headers={"Origin": URL})
+    reply = await api.http.get("/job", headers=foreign)
+    assert "access-control-allow-origin" not in reply.headers
+
+
+async def test_no_method_or_format_is_chosen_by_the_query(api: Api) -> None:
+    job = await api.submit()
+    await api.refused("GET", f"/job/{job['id']}?method=DELETE", 400, "unknown_parameter")
+    await api.refused("GET", "/job?callback=f", 400, "unknown_parameter")
+    await api.refused("GET", "/job?always200", 400, "unknown_parameter")
+    assert (await api.ok("GET", f"/job/{job['id']}"))["state"] == "queued"
+
+
+async def test_a_surprise_is_answered_with_an_incident_id_and_logged_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(api.services.engine, "find", broken)
+    with caplog.at_level(logging.ERROR):
+        reply = await api.http.get("/job")
+    envelope = reply.json()
+    assert reply.status_code == envelope["status"] == 500
+    assert envelope["code"] == "internal"
+    assert envelope["incident"] in envelope["error"][0]
+    assert "secret" not in reply.text
+    records = [record for record in caplog.records if record.exc_info]
+    assert [vars(record)["incident"] for record in records] == [envelope["incident"]]
+
+
+async def test_a_reply_that_breaks_off_is_not_taken_for_whole(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await api.ok("POST", "/node", files={"upload": ("x", b"x" * 100)})
+    real = api.services.nodes.open_range
+
+    async def shortened(*args: Any, **more: Any) -> Any:
+        found = await real(*args, **more)
+        found.chunks._left = 200  # the file ends too early
+        return found
+
+    monkeypatch.setattr(api.services.nodes, "open_range", shortened)
+    with pytest.raises(Exception, match="already started"):
+        await api.http.get(f"/node/{node['id']}?download")
+
+
+async def test_a_wrong_value_is_refused_with_place_and_reason(api: Api) -> None:
+    [text] = await api.refused("GET", "/job?limit=x", 400, "invalid_request")
+    assert text.startswith("limit: ")
+    assert "'x'" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/job", "application/json"),
+        ("/job", "multipart/form-data; boundary=B"),
+        ("/node", "application/octet-stream"),
+        ("/node", "multipart/form-data; boundary=B"),
+        ("/client", "application/json"),
+    ],
+)
+async def test_a_body_that_is_cut_leaves_nothing(api: Api, path: str, kind: str) -> None:
+    document = b'{"info": {}, "tasks": [{"taskid": "0", "cmd": {"name": "true"}}]}'
+    head = b'--B\r\nContent-Disposition: form-data; name="upload"; filename="x"\r\n\r\n'
+    body = head + document if "B" in kind else document
+    received = [
+        {"type": "http.request", "body": body, "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return received.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"content-type", kind.encode()), (b"host", b"awe.test")],
+        "scheme": "http",
+        "server": ("awe.test", 80),
+        "root_path": "",
+    }
+    await api.app(scope, receive, send)
+    assert sent[0]["status"] == 499
+    for list_path in ("/job", "/node"):
+        assert (await api.http.get(list_path)).json()["total_count"] == 0
+    assert await api.ok("GET", "/client") == []

@@ -1,0 +1,199 @@
+"""GET /job: filters, order and pages fit together (field reports X-02, X-04)."""
+
+from typing import Any
+
+import pytest
+
+from awe_server.api import job_list
+from tests.api.conftest import Api
+from tests.support.golden import recorded, shape_problems
+
+pytestmark = pytest.mark.anyio
+
+ORDERS = [
+    "info.submittime", "info.startedtime", "info.completedtime", "info.name", "info.user", "info.project",
+    "info.pipeline", "info.priority", "info.service", "state", "updatetime", "jid", "id",
+]  # fmt: skip
+
+
+async def get(api: Api, query: str = "") -> Any:
+    reply = await api.http.get(f"/job?{query}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def walk(api: Api, query: str, limit: int) -> list[str]:
+    """The ids of all pages; checks each page's numbers."""
+    found: list[str] = []
+    while True:
+        page = await get(api, f"{query}&limit={limit}&offset={len(found)}")
+        assert page["limit"] == limit
+        assert page["offset"] == len(found)
+        assert len(page["data"]) <= limit
+        if not page["data"]:
+            assert page["total_count"] == len(found)
+            return found
+        found += [row["id"] for row in page["data"]]
+
+
+async def test_pages_of_jobs_of_one_moment_show_each_once_in_every_order(api: Api) -> None:
+    ids = {(await api.submit(name=f"n{i % 3}", priority=i % 4 + 1))["id"] for i in range(60)}
+    for order in ORDERS:
+        for direction in ("asc", "desc"):
+            query = f"order={order}&direction={direction}&verbosity=job"
+            found = await walk(api, query, 7)
+            assert len(found) == 60, query
+            assert set(found) == ids, query
+
+
+async def test_an_order_and_its_reverse_mirror_each_other(api: Api) -> None:
+    for i in range(9):
+        await api.submit(priority=i % 2 + 1)
+    up = await walk(api, "order=info.priority&direction=asc", 4)
+    down = await walk(api, "order=info.priority&direction=desc", 4)
+    assert up == down[::-1]
+
+
+@pytest.fixture
+async def ninety(api: Api) -> list[dict[str, Any]]:
+    """90 jobs of three users, three projects, two states."""
+    made = []
+    for i in range(90):
+        made.append(
+            await api.submit(
+                user=("anna", "ben", "cleo")[i % 3],
+                project=f"p{i % 5}",
+                name=f"job {i % 7}",
+                userattr={"sample": f"s{i % 4}", "bp": i % 6},
+            )
+        )
+    for job in made[::4]:
+        await api.ok("PUT", f"/job/{job['id']}?suspend")
+        job["state"] = "suspend"
+    for job in made:
+        job["state"] = "suspend" if job["state"] == "suspend" else "queued"
+    return made
+
+
+FILTERS = [
+    ("user=anna", lambda j: j["info"]["user"] == "anna"),
+    ("user=anna,ben", lambda j: j["info"]["user"] in ("anna", "ben")),
+    ("user=anna&user=ben", lambda j: j["info"]["user"] in ("anna", "ben")),
+    ("state=suspend", lambda j: j["state"] == "suspend"),
+    ("suspend", lambda j: j["state"] == "suspend"),
+    ("active", lambda j: j["state"] == "queued"),
+    ("registered&project=p1", lambda j: j["info"]["project"] == "p1"),
+    (
+        "state=queued&user=cleo&project=p2",
+        lambda j: (j["state"], j["info"]["user"], j["info"]["project"]) == ("queued", "cleo", "p2"),
+    ),
+    ("query&info.user=ben&state=suspend", lambda j: (j["info"]["user"], j["state"]) == ("ben", "suspend")),
+    ("query&info.name=job 3", lambda j: j["info"]["name"] == "job 3"),
+    ("info.userattr.sample=s2", lambda j: j["info"]["userattr"]["sample"] == "s2"),
+    ("query&info.userattr.bp=5", lambda j: j["info"]["userattr"]["bp"] == 5),
+    ("priority=2", lambda j: False),
+    ("priority=1&name=job 1", lambda j: j["info"]["name"] == "job 1"),
+]  # fmt: skip
+
+
+async def test_filters_and_pages_together_give_what_filtering_everything_gives(
+    api: Api, ninety: list[dict[str, Any]]
+) -> None:
+    for query, holds in FILTERS:
+        wanted = {job["id"] for job in ninety if holds(job)}
+        found = await walk(api, query + "&verbosity=job", 10)
+        assert len(found) == len(set(found)), query
+        assert set(found) == wanted, query
+
+
+async def test_behind_the_last_page_is_an_empty_one_with_the_same_total(api: Api) -> None:
+    for _ in range(3):
+        await api.submit()
+    page = await get(api, "limit=2&offset=50")
+    assert page["data"] == []
+    assert page["total_count"] == 3
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=-1", "limit=x", "offset=-1", "limit=1e9", "direction=up", "order=acl"]
+)
+async def test_senseless_paging_is_refused(api: Api, query: str) -> None:
+    await api.refused("GET", f"/job?{query}", 400, "invalid_request")
+
+
+async def test_a_huge_limit_and_none_are_capped(api: Api) -> None:
+    for limit in (0, 1_000_000):
+        assert (await get(api, f"limit={limit}"))["limit"] == 1000
+    assert (await get(api))["limit"] == 25
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [("stat=x", "state"), ("query&info.usr=x", "info.user"), ("acl.owner=x", ""), ("query&datatoken=x", "")],
+)
+async def test_unknown_fields_are_refused_not_ignored(api: Api, query: str, hint: str) -> None:
+    [text] = await api.refused("GET", f"/job?{query}", 400, "unknown_parameter")
+    assert hint in text
+
+
+async def test_an_unknown_state_is_refused(api: Api) -> None:
+    [text] = await api.refused("GET", "/job?state=running", 400, "invalid_request")
+    assert "in-progress" in text
+
+
+async def test_dates_select_what_was_submitted_or_completed_between(api: Api) -> None:
+    old = await api.submit(name="old")
+    api.hands.advance(86_400)
+    new = await api.submit(name="new")
+    # The old one completes on the second day.
+    client = await api.register()
+    work = await api.checkout(client)
+    assert work["jobid"] == old["id"]
+    await api.report(work)
+    first, second = old["info"]["submittime"][:10], new["info"]["submittime"][:10]
+    assert [
+        row["info"]["name"] for row in (await get(api, f"date_start={first}&date_end={second}"))["data"]
+    ] == ["old"]
+    both = await get(api, f"date_start={second}&order=info.name&direction=asc")
+    assert [row["info"]["name"] for row in both["data"]] == ["new", "old"]
+    moment = new["info"]["submittime"]
+    assert (await get(api, f"date_start={moment}&name=new"))["total_count"] == 1
+    [text] = await api.refused("GET", "/job?date_start=yesterday", 400, "invalid_request")
+    assert text == "Invalid datetime format: yesterday"
+
+
+async def test_counts_in_a_list_are_those_of_now(api: Api) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 3})
+    client = await api.register()
+    await api.report(await api.checkout(client))
+    [row] = (await get(api))["data"]
+    assert row["tasks"][0]["remainwork"] == 2
+    assert row["id"] == job["id"]
+    assert row["registered"]
+
+
+async def test_minimal_rows_are_awes(api: Api) -> None:
+    await api.submit(name="m", userattr={"a": "b"})
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    [theirs] = recorded("job-list-verbosity")["reply"]["body"]["data"][:1]
+    assert shape_problems(theirs, row) == []
+    assert row["task"] == [0]
+    assert row["state"] == ["queued"]
+
+
+async def test_distinct_values_of_a_field(api: Api) -> None:
+    for user in ("ben", "anna", "ben"):
+        await api.submit(user=user)
+    assert await api.ok("GET", "/job?distinct=user") == ["anna", "ben"]
+    [text] = await api.refused("GET", "/job?distinct=secret", 400, "invalid_request")
+    assert "non-indexed" in text
+
+
+async def test_a_page_with_too_many_tasks_says_what_to_do(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_list, "MAX_LISTED_TASKS", 3)
+    for _ in range(4):
+        await api.submit()
+    [text] = await api.refused("GET", "/job", 413, "too_large")
+    assert "verbosity=job" in text
+    assert len((await get(api, "verbosity=job"))["data"]) == 4
+    assert len((await get(api, "limit=3"))["data"]) == 3

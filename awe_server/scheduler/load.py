@@ -91,7 +91,8 @@ def load_jobs(
                 task.done = completed[task.id]
             elif task.is_cut and not task.is_done:
                 _restore_missing(state, task, seen.get(task.id, set()))
-            task.set_input_bytes()
+            if task.is_cut:
+                task.set_input_bytes()
         _resume(state, ctx, job)
 
 

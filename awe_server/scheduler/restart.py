@@ -146,7 +146,7 @@ def _blank(task: Task) -> None:
     task.notes = ""
     task.inputs = [_without_node(io) if io.get("origin") else io for io in task.inputs]
     task.outputs = [_without_node(io) for io in task.outputs]
-    task.set_input_bytes()
+    task.input_bytes = 0
 
 
 def _without_node(io: Document) -> Document:

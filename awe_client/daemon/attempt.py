@@ -50,13 +50,12 @@ class TaskSpec:
         self.stdin = cmd.get("stdin") or None
         # A copy is made by the server, and an update writes only attributes.
         self.outputs = [out for out in message["outputs"] if out.get("type") not in ("copy", "update")]
-        named = [self.stdout, self.stderr, *(_local_name(out) for out in message["outputs"])]
         self.must_prepare = bool(
             message["inputs"]
             or message["predata"]
             or cmd.get("cmd_script")
             or message.get("userattr")
-            or any("/" in name for name in named)
+            or "/" in self.stdout + self.stderr
         )
 
 
@@ -103,7 +102,3 @@ def from_grant(grant: GrantMessage, task: TaskSpec, work_root: Path) -> Attempt:
         offset=grant.get("offset", -1),
         length=grant.get("length", -1),
     )
-
-
-def _local_name(output: dict[str, Any]) -> str:
-    return f"{output['directory']}/{output['filename']}" if output.get("directory") else output["filename"]

@@ -57,11 +57,9 @@ class Fetcher:
         script = message["cmd"].get("cmd_script")
         if script:
             place(attempt.directory, SCRIPT_NAME).write_text("\n".join(script) + "\n", encoding="utf-8")
+        # Directories of outputs are the command's to make: a plain mkdir of its own must not fail.
         for name in (attempt.task.stdout, attempt.task.stderr):
             place(attempt.directory, name)
-        for output in attempt.task.outputs:
-            if output.get("directory"):
-                place(attempt.directory, f"{output['directory']}/{output['filename']}")
 
     async def _fetch_input(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         name = entry["filename"]

@@ -123,15 +123,14 @@ def place(directory: Path, name: str) -> Path:
 
 
 def find(directory: Path, name: str, sub_directory: str = "") -> Path:
-    """Where a file that a command left is, links resolved. Raises NotInside or FileNotFoundError."""
+    """Where a file that a command left is, links resolved. Raises NotInside or OSError."""
     full = f"{sub_directory}/{name}" if sub_directory else name
     reason = check_relative_path(full)
     if reason:
         raise NotInside(f"file name '{full[:200]}' {reason}")
     found = Path(os.path.realpath(directory / full))
     require_inside(directory, found, full)
-    if not found.exists():
-        raise FileNotFoundError(full)
+    found.stat()
     return found
 
 

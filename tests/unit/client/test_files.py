@@ -1,0 +1,289 @@
+"""Files in and out: whole, right, and inside the work directory (F-08, F-10, F-11, F-13)."""
+
+import errno
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_server import FakeServer, refusal
+from tests.unit.client.conftest import MakeDaemon
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_input_arrives_whole_although_the_connection_is_cut(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    data = os.urandom(3_000_000)
+    server.cut_downloads_after = [1_200_000, 600_000]
+    start()
+    out = server.output("out.bin")
+    [work] = await server.add_task(
+        script=["cp in.bin out.bin"], inputs=[server.input("in.bin", data)], outputs=[out]
+    )
+    report = await server.result(work)
+    assert report["outcome"] == "done"
+    assert server.uploads[out["node"], work, 1] == data
+    ranges = [
+        h.get("range") for _, method, path, h in server.requests if method == "GET" and "/node/" in path
+    ]
+    assert ranges[0] is None
+    assert all(r is not None and not r.startswith("bytes=0-") for r in ranges[1:])
+
+
+async def test_a_wrong_checksum_is_the_inputs_fault(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    entry = server.input("in.txt", b"right")
+    server.nodes[entry["node"]] = b"wrong"
+    [work] = await server.add_task(inputs=[entry])
+    report = await server.result(work)
+    assert report["kind"] == "input"
+    assert "checksum mismatch" in report["message"]
+
+
+async def test_a_missing_node_is_the_inputs_fault(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    entry = server.input("in.txt", b"x")
+    del server.nodes[entry["node"]]
+    [work] = await server.add_task(inputs=[entry])
+    report = await server.result(work)
+    assert (report["outcome"], report["kind"]) == ("failed", "input")
+    assert "Node not found" in report["message"]
+
+
+async def test_a_part_is_exactly_its_bytes(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    data = b"".join(b"line %d\n" % i for i in range(100))
+    cuts = [(0, 300), (300, 0), (300, len(data) - 300)]
+    works = await server.add_task(
+        "cat",
+        "@in.txt",
+        ranks=3,
+        grants=[{"part": "1-2", "offset": a, "length": n} for a, n in cuts],
+        inputs=[server.input("in.txt", data), server.input("other.txt", b"whole")],
+        part_input="in.txt",
+        index="line",
+    )
+    texts = [(await server.result(work))["stdout_tail"].encode() for work in works]
+    assert texts == [data[a : a + n] for a, n in cuts]
+
+
+async def test_a_gzipped_input_is_unpacked_and_a_broken_one_refused(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    packed = gzip.compress(b"one\n" * 1000) + gzip.compress(b"two\n")
+    good = server.input("good.txt", packed, uncompress="gzip")
+    bad = server.input("bad.txt", packed[:-20], uncompress="gzip")
+    [first] = await server.add_task("md5sum", "@good.txt", inputs=[good])
+    [second] = await server.add_task("md5sum", "@bad.txt", inputs=[bad])
+    assert (await server.result(first))["outcome"] == "done"
+    report = await server.result(second)
+    assert report["kind"] == "input"
+    assert "gzip" in report["message"]
+
+
+async def test_attributes_user_attributes_and_inputs_without_data(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    entry = server.input("in.txt", b"never fetched", nofile=True, attrfile="in.json")
+    server.attributes[entry["node"]] = {"sample": 7}
+    [work] = await server.add_task(
+        script=["cat in.json; echo; cat userattr.json; ls"], inputs=[entry], userattr={"project": "p"}
+    )
+    text = (await server.result(work))["stdout_tail"]
+    assert json.loads(text.splitlines()[0]) == {"sample": 7}
+    assert '"project": "p"' in text
+    assert "in.txt" not in text
+
+
+async def test_predata_is_fetched_once_and_linked(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=2)
+    entry = server.input("ref/db.txt", b"reference\n")
+    del entry["md5"]
+    works = await server.add_task("cat", "ref/db.txt", ranks=4, predata=[entry])
+    for work in works:
+        assert (await server.result(work))["stdout_tail"] == "reference\n"
+    downloads = [path for _, method, path, _ in server.requests if method == "GET" and entry["node"] in path]
+    documents = len(works)
+    assert len(downloads) == documents + 1
+
+
+async def test_outputs_are_found_in_their_directories(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    deep, plain = server.output("sub/dir/ok.txt"), server.output("x.txt", directory="results")
+    [work] = await server.add_task(
+        script=["mkdir -p sub/dir results; echo deep > sub/dir/ok.txt; echo plain > results/x.txt"],
+        outputs=[deep, plain],
+    )
+    report = await server.result(work)
+    assert report["outcome"] == "done"
+    assert server.uploads[deep["node"], work, 1] == b"deep\n"
+    assert server.uploads[plain["node"], work, 1] == b"plain\n"
+    assert [o["filename"] for o in report["outputs"]] == ["sub/dir/ok.txt", "x.txt"]
+    assert [o["size"] for o in report["outputs"]] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("script", "output", "says"),
+    [
+        (": nothing", {}, "declared output out.txt missing; the work directory has: awe_stderr.txt"),
+        ("echo x > Out.txt", {}, "Out.txt"),
+        ("mkdir out.txt", {}, "output out.txt is a directory"),
+        (": > out.txt", {"nonzero": True}, "output out.txt is empty"),
+        ("mkfifo out.txt", {}, "not a plain file"),
+        ("ln -s /etc/passwd out.txt", {}, "leaves the work directory"),
+        ("ln -s out.txt out.txt", {}, "links in a circle"),
+    ],
+)
+async def test_a_declared_output_must_be_a_file_that_is_there(
+    server: FakeServer, start: MakeDaemon, script: str, output: dict[str, object], says: str
+) -> None:
+    start()
+    [work] = await server.add_task(script=[script], outputs=[server.output("out.txt", **output)])
+    report = await server.result(work)
+    assert (report["outcome"], report["kind"]) == ("failed", "output")
+    assert says in report["message"]
+    assert server.uploads == {}
+
+
+async def test_a_linked_sub_directory_is_not_followed_out(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "canary").mkdir()
+    (tmp_path / "canary" / "out.txt").write_text("secret")
+    start()
+    [work] = await server.add_task(
+        script=[f"ln -s {tmp_path}/canary results"],
+        outputs=[server.output("out.txt", directory="results")],
+    )
+    report = await server.result(work)
+    assert "leaves the work directory" in report["message"]
+    assert (tmp_path / "canary" / "out.txt").read_text() == "secret"
+
+
+async def test_missing_optional_outputs_and_empty_ones_are_fine(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    empty = server.output("empty.txt")
+    outputs = [server.output("a.txt", optional=True), server.output("b.txt", nofile=True), empty]
+    [work] = await server.add_task(script=[": > empty.txt"], outputs=outputs)
+    report = await server.result(work)
+    assert report["outcome"] == "done"
+    assert server.uploads == {(empty["node"], work, 1): b""}
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "~/x", "x/", "C:\\x", "n" * 300, "a\0b"])
+async def test_names_that_leave_the_work_directory_are_refused(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, name: str
+) -> None:
+    start()
+    before = sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts)
+    [first] = await server.add_task(inputs=[server.input(name, b"evil")])
+    [second] = await server.add_task(outputs=[server.output(name)])
+    assert (await server.result(first))["kind"] == "input"
+    assert (await server.result(second))["kind"] in ("output", "input")
+    assert sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts) == before
+
+
+async def test_another_attempt_starts_in_an_empty_directory(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    out = server.output("out.txt")
+    script = ["test -f out.txt || echo attempt $AWE_ATTEMPT > out.txt", "[ $AWE_ATTEMPT = 2 ]"]
+    [work] = await server.add_task(script=script, outputs=[out])
+    assert (await server.result(work))["outcome"] == "failed"
+    first = server.results.pop(work)
+    server.queue.append(next(iter(units_of(server, work, first))))
+    await server.wake()
+    assert (await server.result(work))["outcome"] == "done"
+    assert server.uploads == {(out["node"], work, 2): b"attempt 2\n"}
+
+
+def units_of(server: FakeServer, work: str, report: dict[str, object]) -> list[object]:
+    """The workunit again, to be queued for another attempt."""
+    from tests.support.fake_server import Unit
+
+    task = server._tasks[work.rpartition("_")[0]]
+    return [Unit(task, 0, {}, attempt=int(str(report["attempt"])))]
+
+
+async def test_an_upload_waits_for_a_server_that_has_no_room(server: FakeServer, start: MakeDaemon) -> None:
+    busy = refusal(503, "unavailable", "later", {"Retry-After": "0"})
+    server.upload_answers = [busy, refusal(507, "no_space", "full")]
+    start()
+    out = server.output("out.txt")
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[out])
+    assert (await server.result(work))["outcome"] == "done"
+    assert server.uploads[out["node"], work, 1] == b"x\n"
+
+
+async def test_an_upload_after_a_lost_lease_ends_the_attempt_without_a_word(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    start()
+    server.upload_answers = [refusal(409, "lease_lost", "lease lost")]
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    await server.until(lambda: not server.upload_answers)
+    await server.until(lambda: bool(server.exchanges) and not server.exchanges[-1]["holds"])
+    assert server.reports == []
+    assert list((tmp_path / "work").rglob("out.txt")) == []
+    assert work not in server.results
+
+
+async def test_a_refused_output_is_a_failure_with_the_servers_words(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    server.upload_answers = [refusal(413, "too_large", "the output is too large")]
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    report = await server.result(work)
+    assert report["kind"] == "output"
+    assert "the output is too large" in report["message"]
+
+
+async def test_attributes_of_an_output_are_stored(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    out = server.output("out.txt", attrfile="attr.json")
+    [work] = await server.add_task(script=["echo x > out.txt; echo '{\"a\": 1}' > attr.json"], outputs=[out])
+    assert (await server.result(work))["outcome"] == "done"
+    assert b'{"a": 1}' in server.attributes[out["node"]]
+
+
+async def test_a_full_disk_is_no_success_and_stops_the_asking(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [10**9]
+    monkeypatch.setattr("awe_client.daemon.daemon.free_disk", lambda path: free[0])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    start(free_floor_bytes=10**6)
+    monkeypatch.setattr("awe_client.sdk.download.Download._take", full)
+    [work] = await server.add_task(inputs=[server.input("in.txt", b"x")])
+    report = await server.result(work)
+    assert report["kind"] == "node"
+    assert "no space left" in report["message"]
+    free[0] = 0
+    [work] = await server.add_task()
+    await server.until(lambda: any("disk nearly full" in x.get("trouble", "") for x in server.exchanges))
+    assert server.exchanges[-1]["want"] == 0
+
+
+async def test_directories_of_failed_attempts_stay_for_a_while_and_others_do_not(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    daemon = start()
+    [good] = await server.add_task(script=["touch here; chmod 000 ."])
+    [bad] = await server.add_task(script=["touch here; exit 1"])
+    await server.result(good)
+    await server.result(bad)
+    daemon.drain("test")
+    await daemon.task  # type: ignore[attr-defined]
+    kept = [path.parent.name for path in (tmp_path / "work").rglob("here")]
+    assert kept == [f"{bad}.1"]

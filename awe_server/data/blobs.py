@@ -90,7 +90,7 @@ class Writer:
         except FileNotFoundError:  # an emptied folder was removed by another thread just now
             make_folder(self._folder)
             self._descriptor = os.open(self._temporary, flags, 0o640)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
 
 async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -137,7 +137,8 @@ class BlobStore:
 
     def require(self, size: int) -> None:
         """Raise NoSpace unless that many bytes fit above the floor."""
-        make_folder(self.root)
+        with no_space_mapped():
+            make_folder(self.root)
         if free_bytes(self.root) - size < self.floor_bytes:
             raise NoSpace
 
@@ -160,10 +161,11 @@ class BlobStore:
         """Make an existing whole file of the same file system a blob too, without copying."""
         name = self.new_name(owner)
         target = self.path(name)
-        make_folder(target.parent)
-        os.utime(source)  # young again: the collector leaves it alone until a document names it
-        os.link(source, target)
-        fsync_folder(target.parent)
+        with no_space_mapped():
+            make_folder(target.parent)
+            os.utime(source)  # young again: the collector leaves it alone until a document names it
+            os.link(source, target)
+            fsync_folder(target.parent)
         return name
 
     def remove(self, name: str) -> None:

@@ -11,7 +11,7 @@ from anyio import to_thread
 from shared_models.errors import AweError, BadRange
 
 CHUNK_BYTES = 512 * 1024
-_SINGLE_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE)
+_SINGLE_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE | re.ASCII)
 
 
 def pick_range(header: str, total: int) -> tuple[int, int] | None:

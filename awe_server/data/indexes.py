@@ -24,7 +24,7 @@ SIZE_UNIT_BYTES = MIB  #: one unit of the virtual index `size`
 MAGIC = b"AWEIDX01"
 _HEADER = struct.Struct("<8sQ")
 _OFFSET = struct.Struct("<Q")
-_PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
+_PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 _CACHED = 256  #: index files kept open
 
 

@@ -258,23 +258,25 @@ class NodeStore:
         """
         if not parts:
             raise BadRequest("at least one part is needed")
+        parts = sorted(parts)
+        key = docs.assembly_key(parts, header_lines)
         async with self._lock(node_id):
-            return await self._assemble(await self.get(node_id), sorted(parts), header_lines)
+            document = await self.get(node_id)
+            if document["_assembled"] == key:
+                await to_thread.run_sync(self._parts.drop, node_id, parts)
+                return docs.file_fact(document)
+            return await self._assemble(document, parts, header_lines, key)
 
     async def _assemble(
-        self, document: Document, parts: Sequence[tuple[int, int]], header_lines: int
+        self, document: Document, parts: Sequence[tuple[int, int]], header_lines: int, key: str | None
     ) -> FileFact:
         node_id = document["id"]
-        key = docs.assembly_key(parts, header_lines)
-        if document["_assembled"] == key:
-            fact = docs.file_fact(document)
-        else:
-            present = await to_thread.run_sync(self._parts.present, node_id)
-            chosen = [_whole(present.get(part), node_id, part) for part in parts]
-            blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
-            changed = docs.with_file(document, self._wall(), blob, fact, assembled=key)
-            await self._documents.put(Put("nodes", changed))
-            await self._remove_blob(document["_blob"])
+        present = await to_thread.run_sync(self._parts.present, node_id)
+        chosen = [_whole(present.get(part), node_id, part) for part in parts]
+        blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
+        changed = docs.with_file(document, self._wall(), blob, fact, assembled=key)
+        await self._documents.put(Put("nodes", changed))
+        await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop, node_id, parts)
         return fact
 
@@ -300,7 +302,8 @@ class NodeStore:
             self._awaited[node_id] = {rank for rank in range(1, count + 1) if (rank, 0) not in present}
         if self._awaited[node_id]:
             return False
-        await self._assemble(document, [(rank, 0) for rank in range(1, count + 1)], document["header_lines"])
+        parts = [(rank, 0) for rank in range(1, count + 1)]
+        await self._assemble(document, parts, document["header_lines"], None)
         del self._awaited[node_id]
         return True
 
@@ -309,7 +312,7 @@ class NodeStore:
     async def build_index(self, node_id: str, kind: str) -> IndexFact:
         """Index a node's file (`size`, `line`, `record`, `chunkrecord`); at once if that was done before.
 
-        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem).
+        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace.
         """
         async with self._lock(f"{node_id}/{kind}"):
             for _ in range(_TRIES):
@@ -318,6 +321,7 @@ class NodeStore:
                 known = document["indexes"].get(kind)
                 if known and (kind == "size" or sidecar(path, kind).exists()):
                     return IndexFact(kind, known["total_units"], known["format"])
+                self._blobs.require(0)
                 try:
                     fact = await self._builder.build(path, kind, document["file"]["name"] or node_id)
                 except FileNotFoundError:

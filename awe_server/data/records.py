@@ -3,9 +3,9 @@
 A cut is looked for backwards from the wanted offset, so a unit is never longer than asked for unless a single
 record is. FASTA, SAM and text have a mark that decides alone: a line's end and what follows it. FASTQ has
 none: '@' and '+' open quality lines, too. There a line is a header only if the four lines from it on fit
-together (header, sequence of sequence symbols, '+', quality of the same length) and all records after it up to
-the end of the window, at least three, fit too. In 4-line FASTQ only the true phase can fit: a sequence
-line does not begin with '@', nor does a '+' line, and what follows a quality line is a header, no sequence.
+together (header, sequence of sequence symbols, '+', quality of the same length) and all records after it up
+to the window's end, at least three, fit too. In 4-line FASTQ only the true phase can fit: a sequence line
+does not begin with '@', nor does a '+' line, and what follows a quality line is a header, no sequence.
 Whatever does not fit (wrapped FASTQ, broken records) raises Unclear: then only reading it all decides.
 """
 
@@ -183,9 +183,7 @@ class FastqCutter:
 
     def check(self, unit_start: int) -> None:
         """Verify every record of the last unit, to the last byte."""
-        starts = self._chain(unit_start, self._source.size)
-        if unit_start and starts[0] != unit_start:
-            raise Unclear
+        self._chain(unit_start, self._source.size)
 
     def _chain(self, begin: int, until: int) -> list[int]:
         """Verified starts from the first one at or after `begin` to the first one past `until`."""

@@ -202,9 +202,14 @@ class _OpenLine:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.first = _NO_SYMBOL
+        self._first = _NO_SYMBOL
         self._bytes = 0
         self._ends_with_return = False
+
+    @property
+    def first(self) -> int:
+        """Its first symbol."""
+        return self._first if self.length else _NO_SYMBOL
 
     @property
     def length(self) -> int:
@@ -215,7 +220,7 @@ class _OpenLine:
         """The line goes on."""
         if data:
             if not self._bytes:
-                self.first = data[0]
+                self._first = data[0]
             self._bytes += len(data)
             self._ends_with_return = data.endswith(b"\r")
 

@@ -1,0 +1,243 @@
+"""Building indexes, in threads and in processes."""
+
+import asyncio
+import gzip
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from awe_server.data.builder import INLINE_BYTES, IndexBuilder
+from awe_server.data.errors import InvalidData, NotCuttable
+from awe_server.data.indexes import IndexFiles
+from awe_server.data.nodes import NodeStore
+from awe_server.data.ports import IndexFact
+from shared_models.errors import AweError, BadRequest, Conflict, NoSpace
+from tests.support.eventually import eventually, eventually_sync
+from tests.unit.data.port import MemoryPort, stream
+from tests.unit.data.samples import READS, four_line_starts
+
+pytestmark = pytest.mark.anyio
+
+LARGE = READS * 30  #: more than is scanned in a thread
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "fact"),
+    [
+        (READS, "size", IndexFact("size", 1, "size")),
+        (READS, "line", IndexFact("line", 1000, "line")),
+        (READS, "record", IndexFact("record", 250, "fastq")),
+        (READS, "chunkrecord", IndexFact("chunkrecord", 1, "fastq")),
+        (LARGE, "record", IndexFact("record", 7500, "fastq")),
+        (LARGE, "chunkrecord", IndexFact("chunkrecord", 3, "fastq")),
+        (b"", "size", IndexFact("size", 1, "size")),
+        (b"", "line", IndexFact("line", 1, "line")),
+        (b"", "record", IndexFact("record", 1, "text")),
+        (b"", "chunkrecord", IndexFact("chunkrecord", 1, "text")),
+        (b"\n", "record", IndexFact("record", 1, "text")),
+        (b"\n\n  \n", "line", IndexFact("line", 3, "line")),
+        (b"# only\n# comments\n", "chunkrecord", IndexFact("chunkrecord", 1, "text")),
+        (b">one\nACGT\n", "record", IndexFact("record", 1, "fasta")),
+        (b"A" * 4_000_000, "chunkrecord", IndexFact("chunkrecord", 1, "text")),
+        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 30_000, "chunkrecord", IndexFact("chunkrecord", 1, "fastq")),
+        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 100_000, "chunkrecord", IndexFact("chunkrecord", 2, "fastq")),
+        (b"@HD\tVN:1.6\n", "record", IndexFact("record", 1, "sam")),
+    ],
+    ids=lambda value: value[:9] if isinstance(value, bytes) else None,
+)
+async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str, fact: IndexFact) -> None:
+    await nodes.create(stream(data))
+    assert await nodes.build_index("node-1", kind) == fact
+    document = await nodes.get("node-1")
+    assert document["indexes"][kind]["total_units"] == fact.total_units
+    assert document["indexes"][kind]["format"] == fact.format
+    assert nodes.locate(document, kind, f"1-{fact.total_units}" if fact.total_units > 1 else "1") == (
+        0,
+        len(data),
+    )
+
+
+@pytest.mark.parametrize("kind", ["record", "chunkrecord"])
+@pytest.mark.parametrize("copies", [1, 30])
+async def test_a_truncated_file_is_refused_with_name_record_and_line(
+    nodes: NodeStore, kind: str, copies: int
+) -> None:
+    await nodes.create(stream(READS * copies, b"@r\nACGT\n+\nII"), name="cut.fastq")
+    before = await nodes.get("node-1")
+    with pytest.raises(InvalidData) as caught:
+        await nodes.build_index("node-1", kind)
+    assert caught.value.message == (
+        f"cut.fastq: record {250 * copies + 1}, line {1000 * copies + 4}: "
+        "the quality has 2 symbols, the sequence has 4"
+    )
+    assert await nodes.get("node-1") == before
+
+
+@pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])
+async def test_packed_files_are_not_cut_and_say_so(nodes: NodeStore, kind: str) -> None:
+    packed = gzip.compress(READS)
+    await nodes.create(stream(packed[: len(packed) * 9 // 10]), name="reads.fastq.gz")
+    with pytest.raises(NotCuttable, match=r"reads\.fastq\.gz cannot be cut: it is packed with gzip"):
+        await nodes.build_index("node-1", kind)
+    assert (await nodes.build_index("node-1", "size")).total_units == 1
+
+
+@pytest.mark.parametrize("kind", ["", "bai", "../x", "Record"])
+async def test_an_unknown_kind_is_refused(nodes: NodeStore, kind: str) -> None:
+    await nodes.create(stream(b"x"))
+    with pytest.raises(BadRequest, match="expected size, line, record, chunkrecord"):
+        await nodes.build_index("node-1", kind)
+
+
+async def test_errors_of_a_worker_arrive_whole() -> None:
+    error = InvalidData(file="a", record=1, line=2, problem="p")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.message, copy.fields, copy.code) == (error.message, error.fields, "invalid_data")
+
+
+async def test_an_index_is_built_once(nodes: NodeStore, port: MemoryPort) -> None:
+    await nodes.create(stream(READS))
+    facts = await asyncio.gather(*(nodes.build_index("node-1", "record") for _ in range(5)))
+    assert len(set(facts)) == 1
+    assert port.puts == 2
+
+
+async def test_a_lost_index_file_is_built_again(nodes: NodeStore, tmp_path: Path) -> None:
+    await nodes.create(stream(READS))
+    await nodes.build_index("node-1", "record")
+    _index_files(tmp_path)[0].unlink()
+    download = await nodes.open_range("node-1", index="record", part="2-250")
+    assert download.total == len(READS) - four_line_starts(READS)[1]
+    assert len(_index_files(tmp_path)) == 1
+
+
+async def test_an_index_of_replaced_content_is_thrown_away(
+    nodes: NodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.create(stream(b"a\nb\n"))
+    plain_build = IndexBuilder.build
+    contents = [b"a\nb\nc\n"]
+
+    async def build_while_replaced(self: IndexBuilder, blob: Path, kind: str, name: str) -> IndexFact:
+        fact = await plain_build(self, blob, kind, name)
+        if contents:
+            await nodes.upload("node-1", stream(contents.pop()))
+        return fact
+
+    monkeypatch.setattr(IndexBuilder, "build", build_while_replaced)
+    assert (await nodes.build_index("node-1", "line")).total_units == 3
+    assert (await nodes.get("node-1"))["indexes"]["line"]["total_units"] == 3
+    await nodes.upload("node-1", stream(b"x\n"))
+    contents += [b"1\n", b"2\n", b"3\n"]
+    with pytest.raises(Conflict, match="changes too fast"):
+        await nodes.build_index("node-1", "line")
+
+
+async def test_a_full_disk_stops_an_index_cleanly(
+    nodes: NodeStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await nodes.create(stream(READS))
+
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("awe_server.data.build.write_index", full)
+    with pytest.raises(NoSpace):
+        await nodes.build_index("node-1", "record")
+
+
+async def test_the_loop_runs_on_while_a_process_scans(nodes: NodeStore) -> None:
+    await nodes.create(stream(b"@w\nAC\nGT\n+\n@I\n+I\n" * 400_000))
+    longest = 0.0
+    scan = asyncio.create_task(nodes.build_index("node-1", "record"))
+    while not scan.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.001)
+        longest = max(longest, time.perf_counter() - before)
+    assert (await scan).total_units == 400_000
+    assert longest < 0.5
+
+
+async def test_a_killed_worker_is_replaced_and_a_scan_that_kills_two_is_given_up(tmp_path: Path) -> None:
+    blob = tmp_path / "blob"
+    blob.write_bytes(LARGE)
+    builder = IndexBuilder()
+    await builder.build(blob, "record", "reads")
+    assert builder._pool is not None
+    for pid in builder._pool._processes:
+        os.kill(pid, signal.SIGKILL)
+    assert (await builder.build(blob, "record", "reads")).total_units == 7500
+    assert IndexFiles().locate(blob, "record", "1")[0] == 0
+    await builder.close()
+
+
+async def test_a_scan_that_kills_two_workers_is_given_up(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)  # opening it never returns
+    builder = IndexBuilder()
+    scan = asyncio.create_task(builder._in_process(fifo, "record", "reads"))
+    killed: set[int] = set()
+
+    def killed_another() -> bool:
+        workers = set(builder._pool._processes if builder._pool else ()) - killed
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        killed.update(workers)
+        return scan.done()
+
+    await eventually(killed_another)
+    with pytest.raises(AweError, match="process was killed"):
+        await scan
+    assert len(killed) >= 2
+    await builder.close()
+
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from awe_server.data.builder import IndexBuilder
+
+async def main():
+    builder = IndexBuilder()
+    await builder.build(Path(sys.argv[1]), 'record', 'x')
+    print(*builder._pool._processes, flush=True)
+    await asyncio.sleep(60)
+
+if __name__ == '__main__':
+    asyncio.run(main())
+"""
+
+
+def test_workers_end_with_their_server_even_if_it_is_killed(tmp_path: Path) -> None:
+    blob = tmp_path / "blob"
+    blob.write_bytes(LARGE)
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen([sys.executable, script, blob], stdout=subprocess.PIPE, env=env) as server:
+        assert server.stdout is not None
+        workers = [int(pid) for pid in server.stdout.readline().split()]
+        server.kill()
+    assert workers
+    eventually_sync(lambda: not any(map(_is_alive, workers)))
+
+
+def _index_files(root: Path) -> list[Path]:
+    return list(root.rglob("*.idx"))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_small_files_are_scanned_in_a_thread() -> None:
+    assert len(READS) < INLINE_BYTES < len(LARGE)

@@ -6,7 +6,6 @@ number, which orjson hides. Bounds are checked before anything costs time or mem
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -77,7 +76,7 @@ def _check_syntax(raw: bytes) -> None:
 
 
 def _parse(text: str, found: list[object]) -> Any:
-    """Parse valid JSON; what a dict or a float would hide is marked in place and put into `found`."""
+    """Parse valid JSON; what a dict would hide or no store could keep is marked, and listed in `found`."""
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         plain = dict(pairs)
@@ -98,15 +97,7 @@ def _parse(text: str, found: list[object]) -> Any:
         found.append(bad)
         return bad
 
-    def read_float(text: str) -> Any:
-        value = float(text)
-        if math.isfinite(value):
-            return value
-        bad = _BadNumber(text)
-        found.append(bad)
-        return bad
-
-    return json.loads(text, object_pairs_hook=read_object, parse_int=read_number, parse_float=read_float)
+    return json.loads(text, object_pairs_hook=read_object, parse_int=read_number)
 
 
 def _defects(value: Any, path: str = "") -> Iterator[str]:

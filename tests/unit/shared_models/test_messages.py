@@ -86,6 +86,11 @@ def test_everything_said_is_kept() -> None:
     )
 
 
+def test_any_task_name_and_any_job_id_may_be_held() -> None:
+    work = "job_näme with blank_7"
+    assert exchange(holds=[[work, 1]]).holds == [(work, 1)]
+
+
 def test_the_least_that_can_be_said() -> None:
     least = ExchangeRequest("i", 1, [], [], 0, 0.0, None, False)
     assert check_exchange({"incarnation": "i", "request_id": 1}) == least

@@ -316,6 +316,11 @@ class TestLimits:
         with pytest.raises(TooLarge, match=r"^info: has \d+ bytes, the limit is 4194304$"):
             parse(document)
 
+    def test_work_spent_on_references(self) -> None:
+        names = {"a" * i + "+": {"node": NODE} for i in range(1, 100)}
+        with pytest.raises(TooLarge, match="too many '@' in its arguments"):
+            parse_task(cmd={"name": "x", "args": "@x " * 60_000}, inputs=names)
+
     def test_files_of_a_task(self) -> None:
         parse_task(outputs={f"f{i}": {} for i in range(MAX_IO)})
         with pytest.raises(InvalidDocument, match=rf"tasks\[0\]\.outputs: has more than {MAX_IO} entries"):

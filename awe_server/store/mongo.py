@@ -8,6 +8,7 @@ batch is written in its order.
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from bson.errors import BSONError
 from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, WriteConcern
-from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
+from pymongo.errors import ConfigurationError, DocumentTooLarge, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from awe_server.store.base import (
@@ -40,7 +41,8 @@ from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
 
 DEFAULT_DATABASE = "awe"
 OPEN_WAIT_S = 60.0  #: how long a start waits for a server that does not answer
-TRIES = 3  #: of a transaction that met a passing trouble; after that the caller repeats the batch
+TRIES = 3  #: of a transaction that meets passing trouble; after that the caller repeats the batch
+TRY_AGAIN_WITHIN_S = 1.0  #: a trouble that took longer is an outage
 
 #: Nothing waits for ever; a value in the URL wins.
 TIMEOUTS_MS = {
@@ -73,8 +75,9 @@ class MongoStore:
         self._open_wait_s = open_wait_s
         scheme, _, rest = url.partition("://")
         #: Where, without user and password.
-        self.name = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+        self.name = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
         self._client: Any = None
+        self._session: Any = None
         self._database: Any = None
         self._has_transactions = False
         self._lease: Lease | None = None
@@ -107,8 +110,8 @@ class MongoStore:
         options = {name: ms for name, ms in TIMEOUTS_MS.items() if name.lower() not in self._url.lower()}
         try:
             self._client = self._connect(self._url, **options)
-        except (ConfigurationError, InvalidURI) as exc:
-            kind = type(exc).__name__
+        except (ConfigurationError, ValueError) as exc:
+            kind = type(exc).__name__  # its text may hold the password
             raise BadRequest(
                 f"{self.name}: not a usable MongoDB URL ({kind}); escape user and password"
             ) from None
@@ -161,8 +164,8 @@ class MongoStore:
 
     async def close(self) -> None:
         """Give the lease back and disconnect."""
-        renewal, lease, client = self._renewal, self._lease, self._client
-        self._renewal, self._lease, self._client = None, None, None
+        renewal, lease, session, client = self._renewal, self._lease, self._session, self._client
+        self._renewal = self._lease = self._session = self._client = None
         if renewal is not None:
             renewal.cancel()
             await asyncio.wait([renewal])
@@ -170,6 +173,9 @@ class MongoStore:
             async with self._writing:
                 with contextlib.suppress(StoreUnavailable), _translated(self.name, "give back the lease"):
                     await lease.release()
+        if session is not None:
+            with contextlib.suppress(PyMongoError):
+                await session.end_session()
         if client is not None:
             client.close()
 
@@ -189,18 +195,24 @@ class MongoStore:
                     await self._write(runs)
 
     async def _in_transaction(self, lease: Lease, runs: list[tuple[Collection, list[Any]]]) -> None:
+        started = time.monotonic()
         for attempt in range(1, TRIES + 1):
             try:
-                async with (
-                    await self._client.start_session() as session,
-                    session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE),
-                ):
+                session = await self._opened_session()
+                async with session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE):
                     await lease.renew(session)
                     await self._write(runs, session)
                 return
             except PyMongoError as exc:
-                if attempt == TRIES or not any(exc.has_error_label(label) for label in _PASSING):
+                is_passing = any(exc.has_error_label(label) for label in _PASSING)
+                if attempt == TRIES or not is_passing or time.monotonic() - started > TRY_AGAIN_WITHIN_S:
                     raise
+
+    async def _opened_session(self) -> Any:
+        """One session for all transactions: the next one ends one that an outage left open on the server."""
+        if self._session is None:
+            self._session = await self._client.start_session()
+        return self._session
 
     async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
         for collection, writes in runs:

@@ -1,0 +1,180 @@
+"""MongoDB away, hanging, slow to come, or in passing trouble; and what a failing batch leaves behind."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.errors import OperationFailure, PyMongoError
+
+from awe_server.store.base import Operation, Put, Query
+from awe_server.store.mongo import TRIES, MongoStore
+from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
+from tests.support.mongo import MongoServer, mock_client
+
+pytestmark = pytest.mark.anyio
+
+QUICK = "?serverSelectionTimeoutMS=300&connectTimeoutMS=300&socketTimeoutMS=1000"
+JOB_WITH_TASK: list[Operation] = [Put("tasks", {"id": "t"}), Put("jobs", {"id": "j"})]
+
+
+@pytest.fixture(scope="module")
+def unsteady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoServer]:
+    """A server that the tests of this module may stop."""
+    server = MongoServer(tmp_path_factory.mktemp("unsteady"))
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_a_server_that_went_away_and_came_back(unsteady: MongoServer) -> None:
+    store = MongoStore(unsteady.url() + QUICK)
+    await store.open()
+    await store.commit([Put("jobs", {"id": "before"})])
+    unsteady.stop()
+    for call in (store.commit([Put("jobs", {"id": "x"})]), store.get("jobs", "before"), store.check()):
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=r"mongodb://127\.0\.0\.1:\d+/test_"):
+            await call
+        assert time.monotonic() - started < 5.0
+    unsteady.start()
+    await store.commit([Put("jobs", {"id": "after"})])
+    assert [job["id"] for job in (await store.find("jobs", Query())).documents] == ["after", "before"]
+    await store.close()
+
+
+async def test_a_server_that_hangs_is_unavailable(unsteady: MongoServer) -> None:
+    store = MongoStore(unsteady.url() + QUICK)
+    await store.open()
+    unsteady.pause()
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await store.commit(JOB_WITH_TASK)
+    assert time.monotonic() - started < 15.0
+    unsteady.go_on()
+    await store.commit(JOB_WITH_TASK)
+    assert await store.get("jobs", "j") == {"id": "j"}
+    await store.close()
+
+
+async def test_a_start_waits_for_the_server(unsteady: MongoServer) -> None:
+    url = unsteady.url() + QUICK
+    first = MongoStore(url)
+    await first.open()
+    await first.commit([Put("jobs", {"id": f"j{n}"}) for n in range(20)])
+    await first.close()
+    unsteady.stop()
+    second = MongoStore(url)
+    starting = asyncio.create_task(second.open())
+    await asyncio.sleep(0.5)
+    assert not starting.done()
+    await asyncio.to_thread(unsteady.start)
+    await asyncio.wait_for(starting, 20.0)
+    assert (await second.find("jobs", Query())).total == 20
+    await second.close()
+
+
+async def test_a_start_gives_up_with_a_message_without_secrets(unsteady: MongoServer) -> None:
+    unsteady.stop()
+    url = unsteady.url("awe").replace("://", "://ann:s3cret@") + QUICK
+    store = MongoStore(url, open_wait_s=0.0)
+    with pytest.raises(StoreUnavailable, match=r"/awe: cannot open") as refusal:
+        await store.open()
+    assert "s3cret" not in store.name + refusal.value.message
+    await store.close()
+    unsteady.start()
+
+
+async def test_an_unusable_url_is_refused_without_secrets() -> None:
+    for url in ("mongodb://u:p@ss:w/x:y@host/db", "mongodb://host:99999999/db?appName=p@ss"):
+        with pytest.raises(BadRequest) as refusal:
+            await MongoStore(url).open()
+        assert "p@ss" not in refusal.value.message
+
+
+class Trouble:
+    """Makes writes of one store fail half way."""
+
+    def __init__(self, store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.errors: list[PyMongoError] = []
+        self._write = store._write
+        monkeypatch.setattr(store, "_write", self)
+
+    async def __call__(self, runs: list[Any], session: Any = None) -> None:
+        if not self.errors:
+            await self._write(runs, session)
+            return
+        await self._write(runs[:1], session)
+        raise self.errors.pop(0)
+
+
+def passing_trouble() -> PyMongoError:
+    return OperationFailure(
+        "WriteConflict", 112, {"ok": 0, "code": 112, "errorLabels": ["TransientTransactionError"]}
+    )
+
+
+@pytest.fixture
+async def store(mongo_url: str) -> AsyncIterator[MongoStore]:
+    store = MongoStore(mongo_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_failing_transaction_leaves_nothing(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble = Trouble(store, monkeypatch)
+    trouble.errors = [OperationFailure("no", 1)]
+    with pytest.raises(StoreUnavailable):
+        await store.commit(JOB_WITH_TASK)
+    assert await store.get("tasks", "t") is None
+    await store.commit(JOB_WITH_TASK)
+    assert await store.get("tasks", "t") == {"id": "t"}
+
+
+async def test_passing_trouble_is_tried_again(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = Trouble(store, monkeypatch)
+    trouble.errors = [passing_trouble() for _ in range(TRIES - 1)]
+    await store.commit(JOB_WITH_TASK)
+    assert await store.get("jobs", "j") == {"id": "j"}
+    trouble.errors = [passing_trouble() for _ in range(TRIES)]
+    with pytest.raises(StoreUnavailable, match="WriteConflict"):
+        await store.commit([Put("jobs", {"id": "k"})])
+    assert await store.get("jobs", "k") is None
+
+
+async def test_without_transactions_a_torn_batch_is_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mock_client() as client:
+        store = MongoStore("mongodb://mock/test", connect=client)
+        await store.open()
+        trouble = Trouble(store, monkeypatch)
+        trouble.errors = [OperationFailure("no", 1)]
+        with pytest.raises(StoreUnavailable):
+            await store.commit(JOB_WITH_TASK)
+        assert await store.get("tasks", "t") == {"id": "t"}
+        assert await store.get("jobs", "j") is None
+        await store.commit(JOB_WITH_TASK)
+        assert await store.get("jobs", "j") == {"id": "j"}
+        await store.close()
+
+
+async def test_a_document_that_only_mongodb_finds_too_large_is_refused(store: MongoStore) -> None:
+    with pytest.raises(InvalidDocument):
+        await store.commit([Put("jobs", {"id": "j", "list": [1] * 4_000_000})])
+    with pytest.raises(InvalidDocument):
+        await store.commit([Put("jobs", {"id": "j", "n": 2**63})])
+    assert await store.get("jobs", "j") is None
+
+
+async def test_the_background_renewal_outlives_an_outage(unsteady: MongoServer) -> None:
+    store = MongoStore(unsteady.url(Path(__file__).stem) + QUICK, lease_s=0.5)
+    await store.open()
+    unsteady.stop()
+    await asyncio.sleep(1.0)
+    unsteady.start()
+    await store.commit([Put("jobs", {"id": "j"})])
+    await store.close()

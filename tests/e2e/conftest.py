@@ -7,6 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.env import AweEnv
+from tests.support.mongo import MongoServer, mongo_server
+
+__all__ = ["mongo_server"]
+
+
+@pytest.fixture(scope="session", params=["sqlite", "mongodb"])
+def store(request: pytest.FixtureRequest) -> str:
+    """Where the server keeps its state: SQLite, and MongoDB through a server that speaks its protocol."""
+    if request.param == "sqlite":
+        return ""
+    server: MongoServer = request.getfixturevalue("mongo_server")
+    return server.url()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from awe_server.data.blobs import BlobStore
@@ -47,10 +48,10 @@ def main() -> None:
             path = Path(folder) / "sample"
             path.write_bytes(sample * (size // len(sample)))
             for kind in ("record", "chunkrecord", "line"):
-                report(f"{name}: {kind}", size, lambda path=path, kind=kind: build_index(path, kind, name))  # type: ignore[misc]
+                report(f"{name}: {kind}", size, partial(build_index, path, kind, name))
         block = b"x" * MIB
         for algorithm in ("md5", "sha256"):
-            report(algorithm, 500 * MIB, lambda name=algorithm: _hash(name, block))  # type: ignore[misc]
+            report(algorithm, 500 * MIB, partial(_hash, algorithm, block))
         store = BlobStore(Path(folder) / "blobs", 0)
         report("upload", size, lambda: asyncio.run(store.add(_chunks(b"x" * 65_536, size), "n"))[1].size)
         parts = [Path(folder) / f"part{number}" for number in range(100)]

@@ -58,7 +58,8 @@ class Lease:
             await asyncio.sleep(POLL_S)
             current = await self._meta.find_one({"_id": "lease"})
             if (current["epoch"], current["renewals"]) != (seen["epoch"], seen["renewals"]):
-                seen, since = current, time.monotonic()
+                since = time.monotonic()
+            seen = current
 
     async def renew(self, session: Any = None) -> None:
         """Renew, as part of a transaction if one is given. Raises LeaseGone if somebody else took over."""

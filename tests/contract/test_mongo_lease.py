@@ -12,6 +12,7 @@ from pymongo import MongoClient
 
 from awe_server.store.base import Put
 from awe_server.store.errors import LeaseGone, StoreLocked
+from awe_server.store.lease import POLL_S
 from awe_server.store.mongo import MongoStore
 from shared_models.times import rfc3339
 from tests.support.eventually import eventually
@@ -141,6 +142,7 @@ async def test_who_waits_takes_over_when_the_writer_stops(mongo_url: str) -> Non
     await first.open()
     standby = asyncio.create_task(second.open(wait=True))
     await first.commit([Put("jobs", {"id": "j"})])
+    await asyncio.sleep(2 * POLL_S)  # long enough for the other to have seen the last renewal
     assert not standby.done()
     await first.close()
     await asyncio.wait_for(standby, 10.0)

@@ -212,7 +212,7 @@ async def change(
     With `work`, `attempt` and Awe-Lease: the output of an attempt, staged until its report is accepted;
     `data` is what was counted: size, md5, sha256.
     """
-    nodes, state = services.nodes, services.engine.state
+    nodes, engine = services.nodes, services.engine
     node = await nodes.get(node_id)
     if query.work:
         policy.allow(caller, Right.WORK)
@@ -220,11 +220,11 @@ async def change(
             raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
         who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
         size = node_upload.announced(request)
-        fact = await node_upload.receive_output(nodes, state, node_id, who, stream(request), size)
+        fact = await node_upload.receive_output(nodes, engine, node_id, who, stream(request), size)
         return ok({"size": fact.size, "md5": fact.md5, "sha256": fact.sha256})
     policy.allow(caller, Right.WRITE, node)
     if is_multipart(request):
-        return ok(views.node_view(await node_upload.change_by_form(nodes, state, request, node)))
+        return ok(views.node_view(await node_upload.change_by_form(nodes, engine, request, node)))
     if node["task"]:
         raise Forbidden(f"node {node_id} is an output of task {node['task']}: only its holder may write it")
     size = node_upload.announced(request)

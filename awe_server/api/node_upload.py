@@ -13,10 +13,11 @@ from typing import Any
 from starlette.requests import Request
 
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, stream
+from awe_server.api.holding import holder
 from awe_server.api.multipart import Part, parts
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import FileFact
-from awe_server.scheduler.holder import check_holder
+from awe_server.runtime.engine import Engine
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document
 from shared_models.errors import BadRequest, Forbidden, LeaseLost
@@ -38,9 +39,9 @@ class Attempt:
     client_id: str | None
     token: str | None
 
-    def check(self, state: State) -> None:
+    async def check(self, engine: Engine) -> None:
         """Raises LeaseLost, WorkunitNotFound."""
-        check_holder(state, self.work, client_id=self.client_id, attempt=self.attempt, token=self.token)
+        await holder(engine, self.work, client_id=self.client_id, attempt=self.attempt, token=self.token)
 
 
 def named_attempt(node: Document, work: WorkunitId, attempt: int, token: str) -> Attempt:
@@ -61,12 +62,12 @@ def present_attempt(state: State, node: Document, rank: int) -> Attempt:
 
 
 async def receive_output(
-    nodes: NodeStore, state: State, node_id: str, who: Attempt, chunks: AsyncIterator[bytes], size: int = 0
+    nodes: NodeStore, engine: Engine, node_id: str, who: Attempt, chunks: AsyncIterator[bytes], size: int = 0
 ) -> FileFact:
     """Stage an attempt's output. Raises LeaseLost before or after, NoSpace."""
-    who.check(state)
+    await who.check(engine)
     fact = await nodes.put_part(node_id, who.rank, who.attempt, chunks, size)
-    who.check(state)
+    await who.check(engine)
     return fact
 
 
@@ -156,7 +157,7 @@ async def _complete(nodes: NodeStore, form: Form, node: Document | None, owner: 
     return node
 
 
-async def change_by_form(nodes: NodeStore, state: State, request: Request, node: Document) -> Document:
+async def change_by_form(nodes: NodeStore, engine: Engine, request: Request, node: Document) -> Document:
     """`PUT /node/{id}` with a form. Raises LeaseLost for an output of work that nobody holds."""
     form = Form()
     node_id = node["id"]
@@ -165,8 +166,8 @@ async def change_by_form(nodes: NodeStore, state: State, request: Request, node:
         if rank is None:
             await form.read(part)
         elif node["task"]:
-            who = present_attempt(state, node, rank)
-            await receive_output(nodes, state, node_id, who, part.chunks(), announced(request))
+            who = present_attempt(engine.state, node, rank)
+            await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
         elif rank:
             await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
         else:

@@ -23,6 +23,7 @@ from awe_server.api.deps import Asking, BaseUrl, Served
 from awe_server.api.downloads import log_response
 from awe_server.api.envelope import ok, paged, refusal, refused
 from awe_server.api.exchange import Followed
+from awe_server.api.holding import holder
 from awe_server.api.logs import Log, Logs, stream_name
 from awe_server.api.params import Flag, Parameters
 from awe_server.api.schemas import Envelope, Listing, Refusal
@@ -32,7 +33,6 @@ from awe_server.auth.policy import Right
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Checkout, checkout
-from awe_server.scheduler.holder import check_holder
 from awe_server.scheduler.report import report
 from awe_server.scheduler.state import Context, State
 from awe_server.scheduler.views import job_document, task_document, unit_document, workunit_document
@@ -193,7 +193,7 @@ async def write_log(
     policy.allow(caller, Right.WORK)
     work = decode_workunit_id(work_id)
     log = Log(work, query.attempt, stream_name(stream))
-    check_holder(services.engine.state, work, attempt=query.attempt, token=awe_lease)
+    await holder(services.engine, work, attempt=query.attempt, token=awe_lease)
     size = await Logs(services.logs_dir).write(log, query.offset, stream_body(request, MAX_LOG_BYTES))
     return ok({"size": size})
 
@@ -231,7 +231,7 @@ async def get_work(
     work = decode_workunit_id(work_id)
     if query.datatoken or query.privateenv:
         policy.allow(caller, Right.WORK)
-        return _secret(services.engine.state, work, query, awe_lease)
+        return await _secret(services.engine, work, query, awe_lease)
     unit, task, job = await _unit(services.engine, work)
     policy.allow(caller, Right.READ, job)
     if query.report is not None:
@@ -243,14 +243,14 @@ async def get_work(
     return ok(views.work_view(unit, task, job, base_url))
 
 
-def _secret(state: State, work: WorkunitId, query: OneWorkParameters, lease: str | None) -> Response:
+async def _secret(engine: Engine, work: WorkunitId, query: OneWorkParameters, lease: str | None) -> Response:
     """The data token or private environment in a header, as AWE's workers read it; for the holder only.
 
     Raises LeaseLost, WorkunitNotFound, BadRequest.
     """
     if not (query.client or lease):
         raise BadRequest("This request type requires the client=clientid parameter.")
-    unit = check_holder(state, work, client_id=query.client or None, token=lease)
+    unit = await holder(engine, work, client_id=query.client or None, token=lease)
     if query.privateenv:
         return ok(None, headers={"Privateenv": json.dumps(unit.task.private_env)})
     token = unit.task.job.datatoken

@@ -1,7 +1,7 @@
 """Exchanges recorded between AWE's own server, worker and data store (0.9.68), and how to compare with them.
 
-tests/wire/recorded.json: by name, the request (forms as `{"_multipart": [...]}`) and the reply. Ids, hosts, and
-long texts are evened out; `/work/base64:<id>` stands for the base64 text of the id.
+tests/wire/recorded.json: by name, the request (forms as `{"_multipart": [...]}`) and the reply. Ids and hosts
+are evened out; `/work/base64:<id>` stands for the base64 text of the id.
 """
 
 import base64

@@ -1,0 +1,247 @@
+"""How a daemon ends, and what the next one finds: drain, kill -9, spool, wall time (L-02, P-08)."""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from awe_client.daemon.daemon import Daemon, wall_limits
+from awe_client.daemon.identity import WorkRootBusy
+from awe_client.daemon.spool import Spool
+from tests.support.fake_server import FakeServer
+from tests.unit.client.conftest import MakeDaemon, settings_for
+from tests.unit.client.processes import appears, marked, no_more
+
+pytestmark = pytest.mark.anyio
+
+Launch = Callable[..., Awaitable[asyncio.subprocess.Process]]
+
+
+@pytest.fixture
+async def launch(server: FakeServer, tmp_path: Path) -> AsyncIterator[Launch]:
+    """Start `awe-client run` as a process of its own."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def run(*options: str, prefix: tuple[str, ...] = ()) -> asyncio.subprocess.Process:
+        command = [*prefix, sys.executable, "-m", "awe_client.daemon.main", "run", "--server", server.url]
+        command += ["--work", str(tmp_path / "work"), "--slots", "2", "--grace", "0.3", "--free-floor", "0"]
+        log = (tmp_path / "daemon.log").open("ab")
+        with log:
+            process = await asyncio.create_subprocess_exec(
+                *command, *options, stdin=asyncio.subprocess.DEVNULL, stderr=log, cwd=Path.cwd()
+            )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_no_command_survives_a_daemon_that_is_killed(server: FakeServer, launch: Launch) -> None:
+    daemon = await launch("--executors", "2")
+    mark = "mark" + secrets.token_hex(8)
+    args = ["-c", f"trap '' TERM; setsid bash -c 'exec -a {mark} sleep 1000' & exec -a {mark} sleep 1000"]
+    await server.add_task("bash", cmd={"args_array": args}, ranks=2)
+    await appears(mark, 4)
+    daemon.kill()
+    await daemon.wait()
+    await no_more(mark, 5.0)
+    await no_more("executor_main.py", 5.0)
+
+
+async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
+    server: FakeServer, launch: Launch, tmp_path: Path
+) -> None:
+    daemon = await launch()
+    [finished] = await server.add_task(script=["sleep 0.4; echo result"])
+    [unfinished] = await server.add_task("sleep", "30")
+    await server.until(lambda: finished in server.leased and unfinished in server.leased)
+    server.black_hole = True
+    spool = tmp_path / "work" / "spool" / "reports.log"
+    async with asyncio.timeout(10):
+        while b"result" not in spool.read_bytes():
+            await asyncio.sleep(0.02)
+    daemon.kill()
+    await daemon.wait()
+    server.black_hole = False
+    client_id = server.profiles[0]["id"]
+    leftovers = list((tmp_path / "work").glob("??/??/??/*"))
+    assert leftovers
+
+    await launch()
+    report = await server.result(finished)
+    assert (report["outcome"], report["attempt"], report["stdout_tail"]) == ("done", 1, "result\n")
+    profile = server.profiles[-1]
+    assert profile["id"] == client_id
+    assert profile["incarnation"] != server.profiles[0]["incarnation"]
+    assert profile["spooled"] == [[finished, 1]]
+    await server.until(lambda: unfinished in server.leased and server.leased[unfinished].attempt == 2)
+    assert not any(path.exists() for path in leftovers)
+
+
+async def test_sigterm_drains_and_a_second_one_releases(server: FakeServer, launch: Launch) -> None:
+    daemon = await launch("--slots", "1")
+    mark = "mark" + secrets.token_hex(8)
+    [running] = await server.add_task("bash", cmd={"args_array": ["-c", f"exec -a {mark} sleep 1000"]})
+    await appears(mark)
+    [ahead] = await server.add_task("true")
+    await server.until(lambda: ahead in server.leased)
+    daemon.send_signal(signal.SIGTERM)
+    assert (await server.result(ahead))["outcome"] == "released"
+    await server.until(lambda: server.exchanges[-1]["draining"])
+    assert server.exchanges[-1]["want"] == 0
+    assert len(marked(mark)) == 1
+    daemon.send_signal(signal.SIGTERM)
+    assert (await server.result(running))["outcome"] == "released"
+    assert await asyncio.wait_for(daemon.wait(), 10) == 0
+    assert marked(mark) == []
+
+
+async def test_draining_finishes_what_runs(server: FakeServer, launch: Launch) -> None:
+    daemon = await launch("--slots", "1")
+    [work] = await server.add_task(script=["sleep 0.5; echo finished"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    daemon.send_signal(signal.SIGINT)
+    assert (await server.result(work))["stdout_tail"] == "finished\n"
+    assert await asyncio.wait_for(daemon.wait(), 10) == 0
+
+
+async def test_a_drained_client_leaves_undelivered_results_in_the_spool(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.daemon.DELIVER_S", 0.3)
+    daemon = start()
+    [work] = await server.add_task(script=["sleep 0.3"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    port = server.port
+    await server.shut()
+    daemon.drain("test")
+    assert await asyncio.wait_for(daemon.task, 15) == 0  # type: ignore[attr-defined]
+    spool = Spool(tmp_path / "work" / "spool")
+    assert spool.open() == [(work, 1)]
+    spool.close()
+    await server.start(port)
+
+
+async def test_two_daemons_cannot_share_a_work_directory(server: FakeServer, start: MakeDaemon, tmp_path: Path) -> None:
+    start()
+    await server.until(lambda: bool(server.exchanges))
+    with pytest.raises(WorkRootBusy, match="another awe-client uses"):
+        await Daemon(settings_for(server.url, tmp_path / "work")).run()
+
+
+async def test_an_idle_daemon_ends_when_told_to(server: FakeServer, start: MakeDaemon) -> None:
+    daemon = start(idle_exit_s=0.3)
+    [work] = await server.add_task()
+    await server.result(work)
+    assert await asyncio.wait_for(daemon.task, 5) == 0  # type: ignore[attr-defined]
+
+
+async def test_the_wall_time_ends_a_daemon_and_gives_back_what_runs(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    daemon = start(wall_time_s=1.0, grace_s=0.1)
+    [work] = await server.add_task("sleep", "100")
+    assert (await server.result(work, 5.0))["outcome"] == "released"
+    assert await asyncio.wait_for(daemon.task, 5) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("wall_s", "grace_s"), [(1.0, 10.0), (600.0, 10.0), (86400.0, 30.0), (0.0, 10.0)])
+def test_draining_comes_before_releasing_before_the_wall(wall_s: float, grace_s: float) -> None:
+    drain, release = wall_limits(wall_s, grace_s)
+    assert 0 <= drain <= release <= wall_s
+    if wall_s >= 600:
+        assert wall_s - release >= grace_s
+
+
+async def test_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, launch: Launch) -> None:
+    await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nproc=unlimited", "--nofile=40"))
+    works = await server.add_task("sleep", "0.01", ranks=150)
+    for work in works:
+        await server.result(work, 60.0)
+    kinds = {(r["outcome"], r.get("kind")) for r in server.reports}
+    assert ("done", None) in kinds
+    assert not {k for k in kinds if k[0] == "failed" and k[1] != "node"}
+
+
+async def test_refused_starts_are_tried_again_with_fewer_slots(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from awe_client.daemon import executor
+    from awe_client.daemon.outcome import SpawnRefusal
+
+    refusals = [24, 11, 12]
+    original = executor.ExecutorPool.run
+
+    def run(pool: executor.ExecutorPool, spec: executor.CommandSpec, on_end: executor.OnEnd) -> int:
+        if refusals:
+            refusal = SpawnRefusal("spawn", refusals.pop(), b"true")
+            asyncio.get_running_loop().call_soon(on_end, refusal)
+            return 0
+        return original(pool, spec, on_end)
+
+    monkeypatch.setattr(executor.ExecutorPool, "run", run)
+    monkeypatch.setattr("awe_client.daemon.workshop.START_PAUSE_S", 0.02)
+    start(slots=8)
+    works = await server.add_task(ranks=12)
+    for work in works:
+        report = await server.result(work)
+        assert (report["outcome"], report["attempt"]) == ("done", 1)
+    assert any("could not start processes" in x.get("trouble", "") for x in server.exchanges)
+
+
+async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
+    server: FakeServer, launch: Launch, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("very-secret\n")
+    token.chmod(0o600)
+    daemon = await launch("--json-logs", "--token-file", str(token))
+    [work] = await server.add_task(script=["exit 1"])
+    await server.result(work)
+    daemon.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(daemon.wait(), 10)
+    text = (tmp_path / "daemon.log").read_text()
+    events = [json.loads(line) for line in text.splitlines()]
+    assert {"registered", "attempt_failed", "draining", "stopped"} <= {e["event"] for e in events}
+    assert "very-secret" not in text
+    assert server.requests[-1][3]["authorization"] == "CG_TOKEN very-secret"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--server", "localhost:1"], "must start with http://"),
+        (["--server", "http://x", "--slots", "0"], "--slots: must be at least 1"),
+        (["--server", "http://x", "--memory", "much"], "--memory: 'much' is not a size"),
+        (["--server", "http://x", "--wall-time", "soon"], "--wall-time: 'soon' is not a time"),
+        (["--server", "http://x", "--apps", ","], "--apps: names no app"),
+        (["--server", "http://x", "--token-file", "/etc/passwd"], "others may read it"),
+    ],
+)
+def test_wrong_options_are_usage_errors(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from awe_client.daemon.main import run
+
+    assert run(["run", *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_server_must_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from awe_client.daemon.main import run
+
+    monkeypatch.delenv("AWE_SERVER", raising=False)
+    assert run(["run"]) == 2
+    assert re.search("AWE_SERVER", capsys.readouterr().err)
+    assert os.environ.get("AWE_SERVER") is None

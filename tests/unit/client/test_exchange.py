@@ -1,0 +1,298 @@
+"""The client's life with its server: leases, lost replies, restarts, pauses (L-01, L-05, L-07, Q-03)."""
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_server import FakeServer, refusal
+from tests.unit.client.conftest import MakeDaemon, settings_for
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_registration_says_who_we_are(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=3, group="big", apps=("a", "b"), name="node7", domain="lab", memory_bytes=2**30)
+    await server.until(lambda: bool(server.exchanges))
+    profile = server.profiles[0]
+    assert (profile["group"], profile["apps"], profile["name"]) == ("big", ["a", "b"], "node7")
+    assert (profile["cores"], profile["memory_bytes"], profile["native"]) == (3, 2**30, True)
+    assert profile["spooled"] == []
+    assert profile["incarnation"] == server.exchanges[0]["incarnation"]
+
+
+async def test_request_ids_grow_by_one_and_held_work_is_listed_in_every_stage(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=1)
+    works = await server.add_task(script=["sleep 0.3"], ranks=3)
+    for work in works:
+        await server.result(work)
+    ids = [x["request_id"] for x in server.exchanges]
+    assert ids == list(range(1, len(ids) + 1))
+    # While the first ran, the one fetched ahead was listed too.
+    assert any(len(x["holds"]) == 2 for x in server.exchanges)
+    for x in server.exchanges:
+        reported = {(r["work"], r["attempt"]) for r in x["reports"]}
+        assert reported <= {(work, attempt) for work, attempt in x["holds"]}
+
+
+async def test_work_that_appears_starts_at_once_without_polling(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    await server.until(lambda: len(server.exchanges) == 1)
+    await asyncio.sleep(0.3)
+    assert len(server.exchanges) == 1
+    [work] = await server.add_task()
+    await server.result(work, 2.0)
+
+
+async def test_a_finished_command_is_reported_while_another_request_waits(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=2)
+    [slow] = await server.add_task("sleep", "30")
+    [quick] = await server.add_task("sleep", "0.2")
+    await server.result(quick, 3.0)
+    assert slow in server.leased
+
+
+async def test_grants_of_a_superseded_request_are_not_taken(server: FakeServer, start: MakeDaemon) -> None:
+    """Every reply repeats the work of all earlier ones: each attempt still runs once."""
+    server.replay = True
+    start(slots=2)
+    works = await server.add_task(script=["echo $AWE_WORK_ID.$AWE_ATTEMPT"], ranks=8)
+    for work in works:
+        await server.result(work)
+    ran = Counter((r["work"], r["attempt"]) for r in server.reports if r["outcome"] == "done")
+    assert set(ran.values()) == {1}
+
+
+async def test_lost_replies_lose_no_work_and_start_nothing_twice(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    server.drop_replies = lambda count: count % 3 == 0
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    start(slots=1)
+    works = await server.add_task(script=[f"echo x >> {marks}/$AWE_WORK_ID.$AWE_ATTEMPT"], ranks=12)
+    for work in works:
+        assert (await server.result(work, 30.0))["outcome"] == "done"
+    assert {path.read_text() for path in marks.iterdir()} == {"x\n"}
+
+
+async def test_a_discarded_attempt_is_not_reported(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=1)
+    [work] = await server.add_task("sleep", "30")
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    await server.discard(work)
+    await server.until(lambda: not server.exchanges[-1]["holds"])
+    assert server.reports == []
+
+
+async def test_a_result_of_a_lost_attempt_is_refused_once_and_forgotten(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=1)
+    [work] = await server.add_task(script=["sleep 0.3"])
+    await server.until(lambda: work in server.leased)
+    server.leased[work].token = "somebody else's"
+    await server.until(lambda: bool(server.reports))
+    await server.until(lambda: not server.exchanges[-1]["holds"])
+    assert len(server.reports) == 1
+    assert work not in server.results
+
+
+async def test_a_server_that_forgot_us_is_told_again_and_work_goes_on(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    [work] = await server.add_task(script=["sleep 0.5"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    server.lose_memory()
+    assert (await server.result(work))["outcome"] == "done"
+    assert len(server.profiles) >= 2
+    assert len({p["incarnation"] for p in server.profiles}) == 1
+
+
+async def test_results_survive_a_server_that_is_away(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    out = server.output("out.txt")
+    [work] = await server.add_task(script=["sleep 0.3; echo x > out.txt"], outputs=[out])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    port = server.port
+    await server.shut()
+    await asyncio.sleep(0.8)
+    await server.start(port)
+    report = await server.result(work)
+    assert (report["outcome"], report["attempt"]) == ("done", 1)
+    assert server.uploads[out["node"], work, 1] == b"x\n"
+
+
+async def test_a_second_server_is_tried_when_the_first_is_away(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    from awe_client.daemon.daemon import Daemon
+
+    settings = settings_for("http://127.0.0.1:9", tmp_path / "w2")
+    both = Daemon(type(settings)(servers=("http://127.0.0.1:9", server.url), work=tmp_path / "w2", slots=1))
+    task = asyncio.ensure_future(both.run())
+    [work] = await server.add_task()
+    assert (await server.result(work))["outcome"] == "done"
+    both.drain("test")
+    assert await task == 0
+
+
+@pytest.mark.parametrize("away", ["refused", "503"])
+async def test_the_pauses_grow_while_no_server_answers(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    """A minute in fast motion: sleeping is made 50 times shorter, times are counted as asked for."""
+    asked: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def short_sleep(delay: float, *args: object) -> None:
+        if delay > 0.1:
+            asked.append(delay)
+        await real_sleep(delay / 50)
+
+    start()
+    await server.until(lambda: bool(server.exchanges))
+    monkeypatch.setattr("awe_client.daemon.exchange.asyncio.sleep", short_sleep)
+    before = len(server.requests)
+    if away == "refused":
+        await server.shut()
+    else:
+        server.refuse = refusal(503, "store_unavailable", "later", {"Retry-After": "7"})
+        await server.wake()
+        # A waiting exchange was answered normally; the next ones are refused.
+        [_] = await server.add_task("true")
+    async with asyncio.timeout(10):
+        while sum(asked) < 60:
+            await real_sleep(0.02)
+    assert len(asked) < 15
+    assert max(asked) <= 31
+    if away == "503":
+        assert min(asked) >= 7
+        assert len(server.requests) - before < 20
+        server.refuse = None
+    else:
+        await server.start(server.port)
+    monkeypatch.undo()
+
+
+async def test_a_lease_is_renewed_while_a_transfer_is_slow(server: FakeServer, start: MakeDaemon) -> None:
+    server.lease_s = 0.6
+    server.download_delay_s = 0.15
+    start()
+    entry = server.input("big.bin", os.urandom(1_000_000))
+    [work] = await server.add_task("true", inputs=[entry])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    begin = len(server.requests)
+    await server.result(work)
+    times = [t for t, method, path, _ in server.requests[begin - 1 :] if path.endswith("/exchange")]
+    assert max(b - a for a, b in zip(times, times[1:], strict=False)) < server.lease_s
+
+
+async def test_a_silent_foreign_host_is_the_inputs_fault_after_a_while(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.transfer.FOREIGN_ATTEMPTS", 2)
+    silent = socket.create_server(("127.0.0.1", 0))
+    port = silent.getsockname()[1]
+    start(transfer_timeout_s=0.3)
+    url = f"http://user:secret@127.0.0.1:{port}/x?key=secret"
+    [work] = await server.add_task("true", inputs=[{"filename": "x", "url": url}])
+    report = await server.result(work)
+    assert report["kind"] == "input"
+    assert f"http://127.0.0.1:{port}/x" in report["message"]
+    assert "secret" not in report["message"]
+    silent.close()
+
+
+async def test_our_token_goes_to_our_server_only(server: FakeServer, start: MakeDaemon) -> None:
+    start(authorization="CG_TOKEN top-secret")
+    foreign = FakeServer()
+    await foreign.start()
+    node = foreign.add_node(b"hello")
+    [work] = await server.add_task("cat", "@x", inputs=[{"filename": "x", "url": f"{foreign.url}/node/{node}?download"}])
+    assert (await server.result(work))["stdout_tail"] == "hello"
+    assert all(h["authorization"] == "CG_TOKEN top-secret" for _, _, _, h in server.requests)
+    assert all("authorization" not in h for _, _, _, h in foreign.requests)
+    await foreign.shut()
+
+
+async def test_a_suspended_client_asks_for_nothing_until_told_otherwise(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    server.suspended = True
+    server.lease_s = 0.6
+    start()
+    await server.until(lambda: len(server.exchanges) >= 2)
+    assert server.exchanges[1]["want"] == 0
+    server.suspended = False
+    [work] = await server.add_task()
+    assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_stop_ends_the_daemon(server: FakeServer, start: MakeDaemon) -> None:
+    daemon = start()
+    await server.until(lambda: bool(server.exchanges))
+    server.stop = True
+    await server.wake()
+    assert await asyncio.wait_for(daemon.task, 10) == 0  # type: ignore[attr-defined]
+
+
+async def test_a_client_that_is_not_welcome_ends_with_the_servers_words(tmp_path: Path) -> None:
+    from awe_client.daemon.daemon import Daemon
+    from shared_models.errors import Forbidden
+
+    fake = FakeServer(refuse=refusal(403, "forbidden", "not with this group"))
+    await fake.start()
+    with pytest.raises(Forbidden, match="not with this group"):
+        await Daemon(settings_for(fake.url, tmp_path / "w")).run()
+    await fake.shut()
+
+
+async def test_live_logs_are_sent_while_somebody_follows(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=1)
+    server.lease_s = 0.6
+    [work] = await server.add_task(script=["echo first; sleep 0.4; echo second; sleep 30"])
+    await server.until(lambda: work in server.leased)
+    server.follow = [(work, 1)]
+    await server.until(lambda: b"second" in server.logs.get((work, 1, "stdout"), b""))
+    assert server.logs[work, 1, "stdout"] == b"first\nsecond\n"
+
+
+async def test_a_wide_task_waits_for_enough_slots_and_memory_is_counted(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    start(slots=2, memory_bytes=1000)
+    log = tmp_path / "log"
+    script = [f"echo + >> {log}; sleep 0.2; echo - >> {log}"]
+    wide = {"cores": 2, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0}
+    heavy = {"cores": 1, "memory_bytes": 600, "disk_bytes": 0, "gpus": 0}
+    works = [
+        *await server.add_task(script=script, ranks=2, resources=heavy),
+        *await server.add_task(script=script, ranks=2, resources=wide),
+    ]
+    for work in works:
+        await server.result(work)
+    assert log.read_text().split() == ["+", "-"] * 4
+
+
+async def test_what_can_never_run_here_is_given_back_with_the_reason(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=2)
+    huge = {"cores": 64, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0}
+    [work] = await server.add_task(resources=huge)
+    report = await server.result(work)
+    assert report["kind"] == "node"
+    assert "needs 64 cores" in report["message"]
+
+

@@ -20,7 +20,7 @@ DemandKey = tuple[frozenset[str], str, int, int, int, int, bool]
 #: priority turned round, user (fair policy only)
 LaneKey = tuple[int, str]
 
-#: Empty demands are cleared away when there are more of them than this.
+#: So many new demands are let in before those that no task has are cleared away.
 MAX_EMPTY_DEMANDS = 1_000
 
 _by_index = attrgetter("index")
@@ -190,17 +190,6 @@ def list_retry(state: State, unit: Workunit) -> None:
         list_task(state, task)
 
 
-def unlist_retry(unit: Workunit) -> None:
-    """Withdraw the offer of one queued workunit, due or delayed."""
-    unit.due_s = 0.0
-    retry = unit.task.retry
-    at = bisect_left(retry, unit.rank, key=_by_rank)
-    if at < len(retry) and retry[at] is unit:
-        del retry[at]
-    if not has_work(unit.task):
-        unlist_task(unit.task)
-
-
 def delay_retry(state: State, unit: Workunit, due_s: float) -> None:
     """Offer a queued workunit again, but not before `due_s`."""
     unit.due_s = due_s
@@ -218,12 +207,13 @@ def release_due(state: State, now_s: float) -> None:
 
 
 def clear_empty_demands(state: State) -> None:
-    """Forget demands nobody asks for, when there are many."""
-    used = {id(task.demand) for task in state.tasks.values() if task.demand is not None}
-    if len(state.demand_list) - len(used) <= MAX_EMPTY_DEMANDS:
+    """Forget demands that no task has, once many were added since the last time."""
+    if len(state.demand_list) <= 2 * state.demands_kept + MAX_EMPTY_DEMANDS:
         return
-    state.demand_list = [demand for demand in state.demand_list if id(demand) in used]
+    used = {task.demand for task in state.tasks.values()}
+    state.demand_list = [demand for demand in state.demand_list if demand in used]
     state.demands = {demand.key: demand for demand in state.demand_list}
+    state.demands_kept = len(state.demand_list)
     state.demand_epoch += 1
 
 

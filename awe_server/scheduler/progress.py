@@ -111,11 +111,10 @@ def _located(state: State, io: Document, names: dict[str, str]) -> Document:
     if not origin:
         return io
     producer = state.tasks[names[origin]]  # type: ignore[index]
-    skipped = producer.state is TaskState.SKIPPED
-    candidates = producer.inputs if skipped else producer.outputs
-    found = next((c for c in candidates if skipped or c["filename"] == io["filename"]), None)
-    if found is None:
-        return io
+    if producer.state is TaskState.SKIPPED:
+        (found,) = producer.inputs
+    else:
+        found = next(output for output in producer.outputs if output["filename"] == io["filename"])
     return {**io, "node": found["node"], "host": found["host"], "url": found["url"], "size": found["size"]}
 
 
@@ -134,9 +133,6 @@ def _start(state: State, ctx: Context, ready: list[Task]) -> None:
     stack = ready[::-1]
     while stack:
         task = stack.pop()
-        job = task.job
-        if task.state is not TaskState.PENDING or job.state not in ACTIVE_JOBS or job.start_s > ctx.now_s:
-            continue
         located = locate_inputs(state, task)
         if located != task.inputs:
             task.inputs = located

@@ -550,6 +550,7 @@ class State:
         self.demands: dict[Any, Demand] = {}  #: by key
         self.demand_list: list[Demand] = []  #: in order of creation; clients remember a position
         self.demand_epoch = 0  #: grows when demand_list was rebuilt
+        self.demands_kept = 0  #: how many were left then
         self.running: dict[str, int] = {}  #: leased workunits by user
         self.delayed: list[tuple[float, int, Workunit]] = []  #: heap; stale entries are skipped
         self.starting: list[tuple[float, int, Job]] = []  #: heap of jobs that may not start yet

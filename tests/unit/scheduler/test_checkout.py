@@ -1,10 +1,12 @@
 """Who gets what, in which order, and what a checkout changes."""
 
+from time import process_time
+
 import pytest
 
 from awe_server.scheduler.checkout import checkout
 from awe_server.scheduler.clients import register
-from awe_server.scheduler.jobs import set_clientgroups, set_priority
+from awe_server.scheduler.jobs import resume_job, set_clientgroups, set_priority, suspend_job
 from awe_server.scheduler.queue import resume_queue, suspend_queue
 from awe_server.scheduler.suspension import resume_client, suspend_client
 from awe_server.scheduler.tick import tick
@@ -57,6 +59,19 @@ def test_a_million_ranks_cost_nothing_until_they_run(world: World) -> None:
     assert len(world.checkout(want=64)) == 64
     assert len(world.state.workunits) == 64
     assert task.fresh_rank == 65
+
+
+def test_suspending_and_resuming_a_million_ranks_touches_none_of_them(world: World) -> None:
+    world.client()
+    job = world.submit(a_job().task("t", parts=1_000_000))
+    units = [g.unit for g in world.checkout(want=3)]
+    world.state.take()
+    began = process_time()
+    suspend_job(world.state, world.ctx, job.id)
+    resume_job(world.state, world.ctx, job.id)
+    assert process_time() - began < 0.1
+    assert list(world.state.take().workunits.values()) == units
+    assert [g.rank for g in world.checkout(want=5)] == [1, 2, 3, 4, 5]
 
 
 def test_priority_then_submission_then_task_then_rank(world: World) -> None:
@@ -374,6 +389,9 @@ def test_demands_nobody_asks_for_are_cleared_away(world: World, monkeypatch: pyt
     tick(world.state, world.ctx)
     assert [d.app for d in world.state.demand_list] == ["last"]
     assert names(world) == ["8t0"]
+    world.submit(a_job().task("t", cmd="new"))
+    tick(world.state, world.ctx)
+    assert len(world.state.demand_list) == 2
 
 
 def test_a_delayed_retry_is_given_at_checkout_time_when_it_is_due(world: World) -> None:

@@ -286,6 +286,15 @@ class TestBlame:
         assert all(job.state is JobState.SUSPEND for job in jobs)
         assert not [c for c in world.state.clients.values() if c.suspended]
 
+    def test_blame_that_success_ended_need_not_be_taken_back(self, world: World) -> None:
+        _, unit = start(world, clients=2, parts=2)
+        first = world.state.clients[ClientId("c1")]
+        world.fail(unit)
+        world.done(world.take())
+        assert not first.blamed
+        fail_on(world, "c2", unit)
+        assert unit.blamed == {"work": ""}
+
     def test_the_same_client_failing_again_is_blamed_again(self, world: World) -> None:
         _, unit = start(world)
         client = world.state.clients[ClientId("c1")]

@@ -1,6 +1,6 @@
 """Inputs were looked at: the task is cut, or suspended with the reason; outputs were made whole, or not."""
 
-from awe_server.scheduler.facts import OutputFact, TaskFacts
+from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.jobs import resubmit_job, resume_job, suspend_job
 from awe_server.scheduler.ready import task_prepared, task_refused
@@ -63,6 +63,17 @@ def test_several_inputs_without_partinfo_give_one_workunit_and_a_note(world: Wor
     (task,) = world.submit(a_job().task("t", parts=3).reads("a").reads("b")).tasks
     world.prepare(task)
     assert (task.totalwork, task.notes) == (1, MANY_INPUTS_NOTE)
+
+
+def test_only_what_is_known_of_a_file_is_written_down(world: World) -> None:
+    job = world.submit(a_job().task("t").reads("a", node="n").reads("b", node="m").writes("o"))
+    (task,) = job.tasks
+    facts = [InputFact("a", "", 5, "f" * 32, "http://host/a")]
+    task_prepared(world.state, world.ctx, task.id, 1, TaskFacts(inputs=facts))
+    a, b = task.inputs
+    assert (a["node"], a["size"], a["_md5"], a["url"]) == ("n", 5, "f" * 32, "http://host/a")
+    assert (b["node"], b["size"]) == ("m", 0)
+    assert task.outputs[0]["node"] == ""
 
 
 def test_index_none_gives_every_workunit_all_inputs(world: World) -> None:

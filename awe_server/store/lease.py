@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from awe_server.store.errors import LeaseGone, StoreLocked
-from awe_server.store.owner import describe, is_gone, this_process
+from awe_server.store.owner import describe, is_gone
 from shared_models.times import ZERO_TIME, parse_rfc3339, rfc3339
 
 LEASE_S = 15.0
@@ -24,13 +24,15 @@ ServerClock = Callable[[], Awaitable[float | None]]
 
 
 class Lease:
-    """This process's claim to be the writer. `meta` is a motor collection."""
+    """A store's claim to be the writer. `meta` is a motor collection, `owner` names the store."""
 
-    def __init__(self, meta: Any, clock: ServerClock, *, domain: str, length_s: float = LEASE_S) -> None:
+    def __init__(
+        self, meta: Any, clock: ServerClock, *, owner: dict[str, Any], domain: str, length_s: float
+    ) -> None:
         self._meta = meta
         self._clock = clock
         self._domain = domain
-        self._owner = this_process()
+        self._owner = owner
         self._offset_s = 0.0  #: server's wall clock minus our monotonic clock
         self._renewed_at = 0.0
         self._epoch = 0
@@ -50,7 +52,7 @@ class Lease:
         while True:
             now = await self._read_clock()
             unmoved_s = time.monotonic() - since
-            if _is_free(seen, now) or unmoved_s >= self.length_s:
+            if self._is_free(seen, now) or unmoved_s >= self.length_s:
                 if await self._claim(seen):
                     return
             elif not wait and (is_gone(seen["owner"]) is False or seen["renewals"] != first["renewals"]):
@@ -109,8 +111,8 @@ class Lease:
     def _until(self) -> str:
         return rfc3339(self._offset_s + time.monotonic() + self.length_s)
 
-
-def _is_free(lease: dict[str, Any], server_now: float | None) -> bool:
-    if not lease["owner"] or is_gone(lease["owner"]):
-        return True
-    return server_now is not None and server_now >= parse_rfc3339(lease["until"])
+    def _is_free(self, lease: dict[str, Any], server_now: float | None) -> bool:
+        owner = lease["owner"]
+        if not owner or owner == self._owner or is_gone(owner):
+            return True
+        return server_now is not None and server_now >= parse_rfc3339(lease["until"])

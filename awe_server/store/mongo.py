@@ -36,6 +36,7 @@ from awe_server.store.errors import LeaseGone, StoreVersion
 from awe_server.store.indexes import INDEXES
 from awe_server.store.lease import LEASE_S, Lease
 from awe_server.store.mongo_query import conditions, from_mongo, path, to_mongo
+from awe_server.store.owner import this_process
 from awe_server.store.query import distinct_values, group_name
 from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
 
@@ -76,6 +77,7 @@ class MongoStore:
         scheme, _, rest = url.partition("://")
         #: Where, without user and password.
         self.name = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        self._owner = this_process()
         self._client: Any = None
         self._session: Any = None
         self._database: Any = None
@@ -121,7 +123,11 @@ class MongoStore:
             self._has_transactions = "setName" in hello or hello.get("msg") == "isdbgrid"
             await self._check_format()
             lease = Lease(
-                self._database["meta"], self._server_clock, domain=self._database.name, length_s=self._lease_s
+                self._database["meta"],
+                self._server_clock,
+                owner=self._owner,
+                domain=self._database.name,
+                length_s=self._lease_s,
             )
             await lease.take(wait=wait)
             self._lease = lease

@@ -91,6 +91,19 @@ async def test_a_writer_killed_on_this_machine_is_replaced_at_once(
     await store.close()
 
 
+async def test_a_store_knows_its_own_lease(mongo_url: str, meta: Any) -> None:
+    store = MongoStore(mongo_url)
+    await store.open()
+    lease = meta.find_one({"_id": "lease"})
+    await store.close()
+    meta.replace_one({"_id": "lease"}, lease)  # as if the database had been away at the close
+    with pytest.raises(StoreLocked):
+        await MongoStore(mongo_url).open()
+    await asyncio.wait_for(store.open(), 10.0)
+    await store.commit([Put("jobs", {"id": "j"})])
+    await store.close()
+
+
 async def test_a_lease_that_ran_out_is_free(mongo_url: str, meta: Any) -> None:
     meta.insert_one(foreign_lease(time.time() - 1.0))
     store = MongoStore(mongo_url, lease_s=600.0)

@@ -1,0 +1,35 @@
+"""The value of --store names a store; nothing is connected or created yet."""
+
+from pathlib import Path
+
+import pytest
+
+from awe_server.store.memory import MemoryStore
+from awe_server.store.mongo import MongoStore
+from awe_server.store.open import open_store
+from awe_server.store.sqlite import SqliteStore
+from shared_models.errors import BadRequest
+
+
+@pytest.mark.parametrize(
+    ("url", "store_class", "name"),
+    [
+        ("", SqliteStore, "sqlite:{dir}/awe.sqlite"),
+        ("sqlite", SqliteStore, "sqlite:{dir}/awe.sqlite"),
+        ("memory:", MemoryStore, "memory"),
+        ("mongodb://u:secret@h1:1,h2:2/site?replicaSet=rs", MongoStore, "mongodb://h1:1,h2:2/site"),
+        ("mongodb+srv://u:secret@h/?password=x@y", MongoStore, "mongodb+srv://h/"),
+    ],
+)
+def test_a_url_picks_the_store(url: str, store_class: type, name: str, tmp_path: Path) -> None:
+    store = open_store(url, tmp_path / "data")
+    assert type(store) is store_class
+    assert store.name == name.format(dir=tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("url", ["postgres://u:secret@h/db", "memory", "/tmp/x.sqlite"])
+def test_an_unknown_url_is_refused_without_its_secrets(url: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="expected sqlite, mongodb://") as refusal:
+        open_store(url, tmp_path)
+    assert "secret" not in refusal.value.message

@@ -67,17 +67,18 @@ class Checkout:
 class Budget:
     """What the client has left to give in this checkout."""
 
-    __slots__ = ("available_bytes", "client", "cores", "disk_bytes", "gpus", "memory_bytes", "now_s", "want")
+    __slots__ = ("available_bytes", "client", "cores", "disk_bytes", "gpus", "memory_bytes", "said", "want")
 
-    def __init__(self, client: Client, want: int, free: Free, available_bytes: int, now_s: float) -> None:
+    def __init__(self, client: Client, want: int, free: Free | None, available_bytes: int) -> None:
         self.client = client
         self.want = want
+        self.said = free is not None  #: the client itself says what it has left
+        free = free or left(client)
         self.cores = free.cores
         self.memory_bytes = free.memory_bytes
         self.disk_bytes = free.disk_bytes
         self.gpus = free.gpus
         self.available_bytes = available_bytes  #: room for inputs; < 0 = not checked
-        self.now_s = now_s
 
     def fits(self, demand: Demand) -> int:
         """How many workunits of a demand still fit."""
@@ -99,7 +100,9 @@ class Budget:
         self.gpus -= count * demand.gpus
 
     def has_room(self, input_bytes: int) -> bool:
-        """Whether the inputs of a workunit fit on the client's disk (strictly, as AWE)."""
+        """Whether the inputs of a workunit fit on the disk (into `available_bytes` strictly, as in AWE)."""
+        if self.said and input_bytes > self.disk_bytes:
+            return False
         return self.available_bytes < 0 or self.available_bytes > input_bytes
 
 
@@ -133,7 +136,7 @@ def grant(
     """As `checkout`, for a client that may take work."""
     result = Checkout()
     release_due(state, ctx.now_s)
-    budget = Budget(client, want, free or left(client), available_bytes, ctx.now_s)
+    budget = Budget(client, want, free, available_bytes)
     lanes = [lane for demand in eligible_demands(state, client) for lane in demand.lanes]
     emptied: list[Task] = []
     for level in _by_priority(lanes):

@@ -158,7 +158,8 @@ def _offer(state: State, ctx: Context, unit: Workunit) -> None:
         state.touch_workunit(unit)
         list_retry(state, unit)
     elif unit.not_before > ctx.wall_s:
-        wait_s = min(unit.not_before - ctx.wall_s, state.rules.retry_cap_s)
+        longest_s = max(state.rules.retry_cap_s, unit.task.retry_delay_s or 0.0)
+        wait_s = min(unit.not_before - ctx.wall_s, longest_s)
         delay_retry(state, unit, ctx.now_s + wait_s)
     else:
         list_retry(state, unit)

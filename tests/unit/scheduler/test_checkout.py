@@ -240,6 +240,15 @@ class TestEligible:
         assert names(world, available_bytes=100) == ["1b0"]
         assert names(world, available_bytes=-1) == ["1a0"]
 
+    def test_inputs_must_fit_into_what_a_native_client_has_free(self, world: World) -> None:
+        world.client()
+        job = world.submit(a_job().task("a").reads("in").task("b").reads("in").task("c"))
+        world.prepare(job.tasks[0], sizes={"in": 100})
+        world.prepare(job.tasks[1], sizes={"in": 99})
+        assert names(world, free=Free(8, 0, 99, 0)) == ["1b0", "1c0"]
+        assert skipped(world, free=Free(8, 0, 99, 0)) == {"disk_full": 1}
+        assert names(world, free=Free(8, 0, 100, 0)) == ["1a0"]
+
     def test_of_a_part_its_share_counts(self, world: World) -> None:
         world.stock_client()
         job = world.submit(a_job().task("t", parts=2).reads("in"))

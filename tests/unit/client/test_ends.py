@@ -133,7 +133,9 @@ async def test_a_drained_client_leaves_undelivered_results_in_the_spool(
     await server.start(port)
 
 
-async def test_two_daemons_cannot_share_a_work_directory(server: FakeServer, start: MakeDaemon, tmp_path: Path) -> None:
+async def test_two_daemons_cannot_share_a_work_directory(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
     start()
     await server.until(lambda: bool(server.exchanges))
     with pytest.raises(WorkRootBusy, match="another awe-client uses"):
@@ -165,7 +167,7 @@ def test_draining_comes_before_releasing_before_the_wall(wall_s: float, grace_s:
 
 
 async def test_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, launch: Launch) -> None:
-    await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nproc=unlimited", "--nofile=40"))
+    await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nofile=40"))
     works = await server.add_task("sleep", "0.01", ranks=150)
     for work in works:
         await server.result(work, 60.0)

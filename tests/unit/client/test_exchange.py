@@ -219,7 +219,9 @@ async def test_our_token_goes_to_our_server_only(server: FakeServer, start: Make
     foreign = FakeServer()
     await foreign.start()
     node = foreign.add_node(b"hello")
-    [work] = await server.add_task("cat", "@x", inputs=[{"filename": "x", "url": f"{foreign.url}/node/{node}?download"}])
+    [work] = await server.add_task(
+        "cat", "@x", inputs=[{"filename": "x", "url": f"{foreign.url}/node/{node}?download"}]
+    )
     assert (await server.result(work))["stdout_tail"] == "hello"
     assert all(h["authorization"] == "CG_TOKEN top-secret" for _, _, _, h in server.requests)
     assert all("authorization" not in h for _, _, _, h in foreign.requests)
@@ -294,5 +296,3 @@ async def test_what_can_never_run_here_is_given_back_with_the_reason(
     report = await server.result(work)
     assert report["kind"] == "node"
     assert "needs 64 cores" in report["message"]
-
-

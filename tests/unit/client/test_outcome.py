@@ -1,0 +1,91 @@
+"""What the end of a command means (P-02, F-13)."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from awe_client.daemon.outcome import SpawnRefusal, judge_end, judge_refusal, report_of
+from shared_models.messages import check_report
+from shared_models.states import FailureKind
+from tests.unit.client.test_machine import BAD, GOOD
+
+
+def test_exit_code_0_is_success() -> None:
+    assert judge_end(GOOD, 0) is None
+
+
+@pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 128, 137, 255])
+def test_every_other_exit_code_is_the_commands_failure(code: int) -> None:
+    failure = judge_end(replace(GOOD, exit_code=code), 0)
+    assert failure is not None
+    assert (failure.kind, failure.exit_code, failure.signal) == (FailureKind.COMMAND, code, None)
+
+
+def test_a_time_limit_is_a_timeout_even_if_the_command_then_exits_well() -> None:
+    failure = judge_end(replace(GOOD, reason="timeout"), 5)
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+
+
+def test_a_kill_without_a_culprit_hints_at_memory_and_with_evidence_says_so() -> None:
+    killed = replace(GOOD, exit_code=None, signal=9)
+    plain, proven = judge_end(killed, 0), judge_end(replace(killed, oom=True), 0)
+    assert plain is not None
+    assert proven is not None
+    assert (plain.kind, proven.kind) == (FailureKind.SIGNAL, FailureKind.OOM)
+    assert "memory limit" in plain.message
+    assert proven.signal == 9
+
+
+def test_a_signal_without_a_name_is_numbered() -> None:
+    failure = judge_end(replace(GOOD, exit_code=None, signal=40), 0)
+    assert failure is not None
+    assert "killed by signal 40" in failure.message
+
+
+def test_a_full_disk_spoils_success_and_excuses_failure_but_not_a_permanent_one() -> None:
+    for code in (0, 1):
+        failure = judge_end(replace(GOOD, exit_code=code, disk_full=True), 0)
+        assert failure is not None
+        assert failure.kind is FailureKind.NODE
+        assert "no space left" in failure.message
+    failure = judge_end(replace(GOOD, exit_code=42, disk_full=True), 0)
+    assert failure is not None
+    assert failure.kind is FailureKind.COMMAND
+
+
+@pytest.mark.parametrize(
+    ("stage", "number", "kind", "exit_code"),
+    [
+        ("program", errno.ENOENT, FailureKind.COMMAND, 127),
+        ("program", errno.EACCES, FailureKind.COMMAND, 126),
+        ("spawn", errno.ENOEXEC, FailureKind.COMMAND, 126),
+        ("spawn", errno.E2BIG, FailureKind.COMMAND, 126),
+        ("spawn", errno.EMFILE, FailureKind.NODE, None),
+        ("spawn", errno.EAGAIN, FailureKind.NODE, None),
+        ("stdout", errno.ENOSPC, FailureKind.NODE, None),
+        ("directory", errno.EACCES, FailureKind.NODE, None),
+        ("stdin", errno.ENOENT, FailureKind.COMMAND, None),
+    ],
+)
+def test_who_is_to_blame_for_a_command_that_did_not_start(
+    stage: str, number: int, kind: FailureKind, exit_code: int | None
+) -> None:
+    failure = judge_refusal(SpawnRefusal(stage, number, b"the-file"))
+    assert (failure.kind, failure.exit_code) == (kind, exit_code)
+    if kind is FailureKind.COMMAND:
+        assert "the-file" in failure.message
+
+
+def test_reports_are_what_the_server_accepts() -> None:
+    key = ("6a1f0c1e-0000-4000-8000-000000000000_t_1", 3)
+    failure = judge_end(BAD, 0)
+    failed = check_report(report_of(key, "tok", failure=failure, end=BAD, note="log not stored"))
+    assert (failed.outcome, failed.kind, failed.exit_code) == ("failed", FailureKind.COMMAND, 1)
+    assert failed.message == "exit code 1: why; log not stored"
+    done = check_report(report_of(key, "tok", end=replace(GOOD, strays=2)))
+    assert (done.outcome, done.exit_code, done.computetime_s) == ("done", 0, 1.0)
+    assert done.perf["strays_killed"] == 2
+    released = check_report(report_of(key, "tok", released=True, failure=failure))
+    assert (released.outcome, released.kind) == ("released", None)

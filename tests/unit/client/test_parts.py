@@ -1,0 +1,266 @@
+"""Small rooms: capacity, units, listing, directories, predata cache, logs."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from awe_client.daemon import logs
+from awe_client.daemon.attempt import Needs
+from awe_client.daemon.predata import PredataCache
+from awe_client.daemon.resources import Capacity, Machine, detect_cores, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.units import parse_bytes, parse_seconds
+from awe_client.daemon.workdir import MAX_KEPT, NotInside, WorkDirs, find, listing, place, remove_tree
+from awe_client.sdk.backoff import jittered_delay_s
+
+pytestmark = pytest.mark.anyio
+
+
+def test_this_machine_has_something_to_offer(tmp_path: Path) -> None:
+    assert detect_cores() >= 1
+    assert detect_memory() > 2**20
+    assert detect_gpus() >= 0
+    assert free_disk(tmp_path) > 0
+    assert free_disk(tmp_path / "missing") == 0
+
+
+def test_slots_memory_and_gpus_bound_what_runs() -> None:
+    capacity = Capacity(Machine(cores=4, memory_bytes=100, gpus=1))
+    assert capacity.take(Needs(2, 60, 1))
+    assert not capacity.take(Needs(1, 60, 0))
+    assert not capacity.take(Needs(1, 0, 1))
+    assert not capacity.take(Needs(3, 0, 0))
+    assert capacity.take(Needs(2, 40, 0))
+    capacity.give_back(Needs(2, 60, 1))
+    assert capacity.take(Needs(1, 60, 1))
+    assert not capacity.can_ever_run(Needs(5))
+    assert not capacity.can_ever_run(Needs(1, 101))
+    assert not capacity.can_ever_run(Needs(1, 0, 2))
+
+
+def test_a_refused_start_halves_the_slots_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("awe_client.daemon.resources.time.monotonic", lambda: now[0])
+    capacity = Capacity(Machine(cores=16, memory_bytes=0, gpus=0))
+    for _ in range(8):
+        assert capacity.take(Needs())
+    capacity.start_refused()
+    assert (capacity.slots, capacity.is_lowered) == (4, True)
+    now[0] += 31
+    assert capacity.slots == 8
+    now[0] += 31
+    assert capacity.slots == 16
+    assert not capacity.is_lowered
+
+
+def test_what_is_asked_for_grows_with_the_rate_and_shrinks_with_what_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("awe_client.daemon.resources.time.monotonic", lambda: now[0])
+    capacity = Capacity(Machine(cores=2, memory_bytes=0, gpus=0))
+    assert capacity.want(held_cores=0, held=0, unfinished_pushes=0) == 3
+    assert capacity.want(held_cores=3, held=3, unfinished_pushes=0) == 0
+    for _ in range(1000):
+        now[0] += 0.001
+        capacity.take(Needs())
+        capacity.give_back(Needs())
+    assert 200 < capacity.want(held_cores=0, held=0, unfinished_pushes=0) < 500
+    assert capacity.want(held_cores=0, held=4096, unfinished_pushes=0) == 0
+    assert capacity.want(held_cores=0, held=0, unfinished_pushes=1000) == 0
+    now[0] += 60
+    assert capacity.want(held_cores=0, held=0, unfinished_pushes=0) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4096", 4096), ("1K", 1024), ("1.5GB", 3 * 2**29), ("2 TiB", 2**41), ("0", 0)]
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("30m", 1800),
+        ("12h", 43200),
+        ("1d", 86400),
+        ("1:30:00", 5400),
+        ("2-0:00", 172800),
+    ],
+)
+def test_times_are_read(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1w", "1:2:3:4"])
+def test_what_is_no_size_or_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+    with pytest.raises(ValueError, match="is not a time"):
+        parse_seconds(text)
+
+
+def test_pauses_grow_are_capped_and_honour_what_the_server_asks() -> None:
+    for attempt in range(1, 40):
+        delay = jittered_delay_s(attempt, base_s=0.5, cap_s=30)
+        assert min(30, 0.5 * 2 ** (attempt - 1)) / 2 <= delay <= 30
+    assert jittered_delay_s(1, base_s=0.5, cap_s=30, asked_s=7) >= 7
+    assert jittered_delay_s(1, base_s=0.5, cap_s=30, asked_s=86400) <= 150
+
+
+def test_places_stay_inside(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/tmp")
+    assert place(tmp_path, "a/b.txt") == tmp_path / "a/b.txt"
+    for name in ("../x", "/x", "link/x", ""):
+        with pytest.raises(NotInside):
+            place(tmp_path, name)
+    with pytest.raises(NotInside):
+        find(tmp_path, "x", "..")
+    with pytest.raises(FileNotFoundError):
+        find(tmp_path, "x")
+
+
+def test_a_listing_is_bounded(tmp_path: Path) -> None:
+    assert listing(tmp_path) == "nothing"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "x").touch()
+    assert listing(tmp_path) == "sub/, sub/x"
+    for i in range(500):
+        (tmp_path / f"f{i:03}").touch()
+    text = listing(tmp_path)
+    assert len(text) < 500
+    assert "more" in text
+
+
+def test_a_tree_is_removed_and_what_it_links_to_is_not(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "locked").mkdir(parents=True)
+    (tree / "locked" / "x").touch()
+    (tree / "out").symlink_to(canary)
+    (tree / "locked").chmod(0)
+    remove_tree(tree)
+    assert not tree.exists()
+    assert (canary / "file").exists()
+    remove_tree(tree)
+
+
+async def test_kept_directories_are_bounded_in_number_and_time(tmp_path: Path) -> None:
+    dirs = WorkDirs(tmp_path, keep_failed_s=1000.0)
+    made = [tmp_path / "aa" / "bb" / "cc" / f"w{i}" for i in range(MAX_KEPT + 3)]
+    for directory in made:
+        directory.mkdir(parents=True)
+        dirs.clean(directory, keep=True)
+    await dirs.close()
+    assert [d.exists() for d in made] == [False] * 3 + [True] * MAX_KEPT
+    dirs._keep_failed_s = 0.0
+    dirs.sweep()
+    await dirs.close()
+    # Empty prefixes go too.
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_earlier_incarnations_directories_go_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "ab" / "cd" / "ef" / "w.1").mkdir(parents=True)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "client-id").touch()
+    await WorkDirs(tmp_path, 0).remove_old()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["client-id", "spool"]
+
+
+async def test_predata_is_downloaded_once_for_all_who_wait(tmp_path: Path) -> None:
+    cache = PredataCache(tmp_path, 10**9)
+    downloads: list[Path] = []
+
+    async def download(path: Path) -> None:
+        downloads.append(path)
+        await asyncio.sleep(0.01)
+        path.write_bytes(b"x")
+
+    paths = await asyncio.gather(*(cache.use("md5-1", download) for _ in range(5)))
+    assert len(set(paths)) == len(downloads) == 1
+    assert paths[0].stat().st_mode & 0o222 == 0
+
+
+async def test_a_cancelled_or_failed_predata_download_is_done_by_the_next(tmp_path: Path) -> None:
+    cache = PredataCache(tmp_path, 10**9)
+    begun = asyncio.Event()
+
+    async def endless(path: Path) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def good(path: Path) -> None:
+        path.write_bytes(b"x")
+
+    async def bad(path: Path) -> None:
+        raise OSError(5, "broken")
+
+    first = asyncio.ensure_future(cache.use("md5-1", endless))
+    await begun.wait()
+    second = asyncio.ensure_future(cache.use("md5-1", good))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).read_bytes() == b"x"
+    with pytest.raises(OSError, match="broken"):
+        await cache.use("md5-2", bad)
+    assert (await cache.use("md5-2", good)).exists()
+
+
+async def test_unused_predata_goes_when_there_is_too_much(tmp_path: Path) -> None:
+    cache = PredataCache(tmp_path, 250)
+
+    async def download(path: Path) -> None:
+        path.write_bytes(b"x" * 100)
+
+    for i in range(4):
+        await cache.use(f"md5-{i}", download)
+        os.utime(tmp_path / f"md5-{i}", (i, i))
+        if i > 0:
+            cache.done(f"md5-{i}")
+    await cache.use("md5-9", download)
+    # 0 is in use, 9 is new; the others were older.
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["md5-0", "md5-9"]
+    (tmp_path / "url-abc").touch()
+    (tmp_path / "md5-5.1234.part").touch()
+    cache.open()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["md5-0", "md5-9"]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_log_lines_show_facts(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.configure(as_json=as_json, verbose=False)
+        logging.getLogger("awe_client.test").warning("thing_happened", extra={"work": "w 1", "n": 3})
+        try:
+            raise ValueError("inner")
+        except ValueError:
+            logging.getLogger("awe_client.test").exception("broken")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    text = capsys.readouterr().err
+    first = text.splitlines()[0]
+    if as_json:
+        line = json.loads(first)
+        assert (line["event"], line["work"], line["n"], line["level"]) == (
+            "thing_happened",
+            "w 1",
+            3,
+            "warning",
+        )
+    else:
+        assert first.endswith("WARNING thing_happened work='w 1' n=3")
+    assert "ValueError: inner" in text
+    assert sys.stderr is not None

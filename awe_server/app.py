@@ -47,7 +47,10 @@ def new_id() -> str:
 
 def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseException], None]) -> Services:
     """Put the rooms together; nothing is opened yet."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise CannotStart(f"cannot use the data directory {settings.data_dir}: {exc.strerror}") from exc
     engine = Engine(open_store(settings.store_url, settings.data_dir), settings, clock, fatal)
     nodes = NodeStore(
         settings.data_dir / "nodes",

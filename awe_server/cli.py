@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,8 @@ import typer
 from pydantic import ValidationError
 
 from awe_server import app as composition
-from awe_server.runtime import logs
+from awe_server.runtime import logs, recovery
+from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
 from awe_server.store.base import COLLECTIONS, Store
 from awe_server.store.open import open_store
@@ -71,7 +74,8 @@ def serve(
 @cli.command()
 def check(data: Data = None, store: StoreUrl = None, config: Config = None) -> None:
     """Look for damage in the store and for documents that do not fit together. No server may be running."""
-    _with_store(_settings(config, data_dir=data, store_url=store), _check)
+    settings = _settings(config, data_dir=data, store_url=store)
+    _with_store(settings, lambda opened: _check(opened, settings))
 
 
 @cli.command()
@@ -80,12 +84,12 @@ def export(data: Data = None, store: StoreUrl = None, config: Config = None) -> 
     _with_store(_settings(config, data_dir=data, store_url=store), _export)
 
 
-def _with_store(settings: Settings, action: Any) -> None:
+def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -> None:
     async def use() -> int:
         store = open_store(settings.store_url, settings.data_dir)
         await store.open()
         try:
-            return int(await action(store))
+            return await action(store)
         finally:
             await store.close()
 
@@ -97,8 +101,9 @@ def _with_store(settings: Settings, action: Any) -> None:
     raise typer.Exit(code)
 
 
-async def _check(store: Store) -> int:
+async def _check(store: Store, settings: Settings) -> int:
     problems = await store.check()
+    problems += await recovery.survey(store, settings, lambda: Context(0.0, time.time(), str))
     for problem in problems:
         print(problem)
     if not problems:

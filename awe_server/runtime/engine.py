@@ -408,6 +408,7 @@ class Engine:
         Waits for a store that does not answer. Raises StoreLocked, StoreCorrupt, StoreVersion.
         """
         self._phase = Phase.STARTING
+        log.info("store_opens", extra={"store": self._store.name})
         await recovery.patiently(self._store.open, "open")
         self._writer = asyncio.create_task(self._committer.run())
         await self._recover()

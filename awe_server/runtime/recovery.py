@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import Context, Rules, State
 from awe_server.settings import Settings
@@ -81,7 +82,32 @@ async def server_uuid(store: Store) -> str:
 
 
 async def read_state(store: Store, settings: Settings, context: Callable[[], Context]) -> State:
-    """The live state. Raises StoreUnavailable."""
+    """The live state; jobs that cannot be read are marked suspended in the store. Raises StoreUnavailable."""
+    state, unreadable = await _read(store, settings, context)
+    for skipped in unreadable:
+        log.error(
+            "document_skipped",
+            extra={"collection": skipped.collection, "id": skipped.id, "error": skipped.error},
+        )
+    marks = [_suspended(skipped) for skipped in unreadable if skipped.collection == "jobs"]
+    if marks:
+        await store.commit(marks)
+    log.info(
+        "state_read",
+        extra={"jobs": len(state.jobs), "tasks": len(state.tasks), "workunits": len(state.workunits)},
+    )
+    return state
+
+
+async def survey(store: Store, settings: Settings, context: Callable[[], Context]) -> list[str]:
+    """What a server would stumble over at its start; changes nothing."""
+    state, unreadable = await _read(store, settings, context)
+    return [f"{s.collection} {s.id}: {s.error}" for s in unreadable] + invariants.check(state)
+
+
+async def _read(
+    store: Store, settings: Settings, context: Callable[[], Context]
+) -> tuple[State, list["_Unreadable"]]:
     clients = [document async for document in store.scan("clients")]
     unfinished = [document async for document in store.scan("jobs", [Match("state", UNFINISHED)])]
     counters, queue = await store.get("meta", "counters"), await store.get("meta", "queue")
@@ -90,15 +116,10 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
         found += await read_jobs(store, jobs)
     base = LoadInput(clients=clients, counters=counters, queue=queue, rules=rules(settings))
     try:
-        state = load(_joined(base, found), context())
+        return load(_joined(base, found), context()), []
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
         log.error("documents_unreadable", extra={"error": f"{type(exc).__name__}: {exc}"})
-        state = await _load_what_is_sound(store, base, found, context())
-    log.info(
-        "state_read",
-        extra={"jobs": len(state.jobs), "tasks": len(state.tasks), "workunits": len(state.workunits)},
-    )
-    return state
+        return _load_what_is_sound(base, found, context())
 
 
 async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
@@ -155,53 +176,53 @@ def _joined(base: LoadInput, found: Iterable[JobDocuments]) -> LoadInput:
     return replace(base, jobs=jobs, tasks=tasks, workunits=workunits, completed=completed)
 
 
-async def _load_what_is_sound(
-    store: Store, base: LoadInput, found: Sequence[JobDocuments], ctx: Context
-) -> State:
-    """Load each document alone first; leave out those that break, and say so in the log and in their job."""
+@dataclass(slots=True, frozen=True)
+class _Unreadable:
+    """A document, or a job with its documents, that does not make sense."""
+
+    collection: Collection
+    document: Document
+    error: str
+
+    @property
+    def id(self) -> str:
+        return str(self.document.get("id"))
+
+
+def _load_what_is_sound(
+    base: LoadInput, found: Sequence[JobDocuments], ctx: Context
+) -> tuple[State, list[_Unreadable]]:
+    """Load each document alone first; leave out those that break."""
+    unreadable: list[_Unreadable] = []
     clients = []
     for document in base.clients:
         try:
             load(LoadInput(clients=[document], rules=base.rules), ctx)
         except Exception as exc:  # noqa: BLE001 - see above
-            _skipped("clients", document, exc)
+            unreadable.append(_Unreadable("clients", document, f"{type(exc).__name__}: {exc}"))
         else:
             clients.append(document)
     sound: list[JobDocuments] = []
-    marks: list[Put] = []
     for documents in found:
         try:
             revive(State(base.rules), ctx, documents)
         except Exception as exc:  # noqa: BLE001 - see above
-            _skipped("jobs", documents.job, exc)
-            marks.append(_suspended(documents.job, exc))
+            unreadable.append(_Unreadable("jobs", documents.job, f"{type(exc).__name__}: {exc}"))
         else:
             sound.append(documents)
-    if marks:
-        await store.commit(marks)
-    return load(_joined(replace(base, clients=clients), sound), ctx)
+    return load(_joined(replace(base, clients=clients), sound), ctx), unreadable
 
 
-def _skipped(collection: Collection, document: Document, exc: Exception) -> None:
-    log.error(
-        "document_skipped",
-        extra={"collection": collection, "id": document.get("id"), "error": f"{type(exc).__name__}: {exc}"},
-    )
-
-
-def _suspended(job: Document, exc: Exception) -> Put:
+def _suspended(skipped: _Unreadable) -> Put:
     """The job as people see it while its documents cannot be read."""
-    notes = f"this job's documents cannot be read by this server ({type(exc).__name__}: {exc})"
+    job = skipped.document
     revision = job.get("revision")
-    return Put(
-        "jobs",
-        {
-            **job,
-            "state": JobState.SUSPEND.value,
-            "notes": notes[:MAX_NOTES_CHARS],
-            "revision": revision + 1 if isinstance(revision, int) else 1,
-        },
-    )
+    changed = {
+        "state": JobState.SUSPEND.value,
+        "notes": f"this server cannot read this job's documents ({skipped.error})"[:MAX_NOTES_CHARS],
+        "revision": revision + 1 if isinstance(revision, int) else 1,
+    }
+    return Put("jobs", {**job, **changed})
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -1,11 +1,12 @@
 """A restart is not an event: leases, counts, work and answers go on."""
 
+import threading
 import time
 
 import pytest
 
 from tests.crash.documents import plain
-from tests.support.env import AweEnv, ServerProcess
+from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.fake_client import FakeClient
 
@@ -35,8 +36,6 @@ def test_the_server_keeps_its_identity_and_its_job_numbers(env: AweEnv) -> None:
 
 
 def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: FakeClient) -> None:
-    import threading
-
     job_id = env.submit(plain("waits", width=1))
     client.fetch()
     client.patience_s = 0.0
@@ -65,8 +64,7 @@ def _ignore(call: object) -> None:
 def test_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
     """L-11 and its like: the time in which the server heard nobody is not the clients' fault."""
     env.server.stop()
-    env.server = ServerProcess(env.home, flags=["--lease-s", "1.5"])
-    env.server.port = int(env.http.base_url.port or 0)
+    env.server.flags = ["--lease-s", "1.5"]
     env.server.start()
     env.submit(plain("long"))
     (grant,) = client.fetch()
@@ -81,8 +79,7 @@ def test_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
     env: AweEnv, client: FakeClient
 ) -> None:
     env.server.stop()
-    env.server = ServerProcess(env.home, flags=["--lease-s", "1"])
-    env.server.port = int(env.http.base_url.port or 0)
+    env.server.flags = ["--lease-s", "1"]
     env.server.start()
     job_id = env.submit(plain("taken over"))
     (grant,) = client.fetch()

@@ -65,7 +65,7 @@ class ServerProcess:
 
     def __init__(self, home: Path, store: str = "", flags: Sequence[str] = ()) -> None:
         self.home, self.data, self.port = home, home / "server", 0
-        self._store, self._flags = store, list(flags)
+        self._store, self.flags = store, list(flags)
         self._fault = home / "fault"
         self._starts = 0
         self.process: Process | None = None
@@ -74,7 +74,7 @@ class ServerProcess:
     def command(self, data: Path | None = None, port: int | None = None) -> list[str]:
         wanted = str(self.port if port is None else port)
         argv = [str(BIN / "awe-server"), "serve", "--port", wanted, "--data", str(data or self.data)]
-        return [*argv, *(["--store", self._store] if self._store else []), *self._flags]
+        return [*argv, *(["--store", self._store] if self._store else []), *self.flags]
 
     def launch(self, **env: str) -> Process:
         """Start the process without waiting for it."""

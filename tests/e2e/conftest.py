@@ -1,7 +1,7 @@
 """Fixtures of end-to-end tests: a real server, real clients, real commands."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,12 @@ __all__ = ["mongo_server"]
 
 
 @pytest.fixture(scope="session", params=["sqlite", "mongodb"])
-def store(request: pytest.FixtureRequest) -> str:
-    """Where the server keeps its state: SQLite, and MongoDB through a server that speaks its protocol."""
+def new_store(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Gives a fresh store each time: SQLite, or a database on a server that speaks MongoDB's protocol."""
     if request.param == "sqlite":
-        return ""
+        return str
     server: MongoServer = request.getfixturevalue("mongo_server")
-    return server.url()
+    return server.url
 
 
 @pytest.fixture

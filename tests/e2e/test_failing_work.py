@@ -1,6 +1,6 @@
 """What fails is tried elsewhere, suspended at the threshold with its reason, and goes on when told to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from tests.support.eventually import eventually_sync
 
 
 @pytest.fixture
-def site(store: str) -> Iterator[AweEnv]:
+def site(new_store: Callable[[], str]) -> Iterator[AweEnv]:
     """A server; clients are the tests' business."""
-    with AweEnv.temporary(store=store) as env:
+    with AweEnv.temporary(store=new_store()) as env:
         env.server.start()
         yield env
 

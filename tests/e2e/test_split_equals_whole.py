@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,9 @@ def document(filename: str, node: str, split: Split, check: str) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def site(store: str) -> Iterator[AweEnv]:
+def site(new_store: Callable[[], str]) -> Iterator[AweEnv]:
     """A server and two clients that have every case of this module as a job already."""
-    with AweEnv.temporary(store=store) as env:
+    with AweEnv.temporary(store=new_store()) as env:
         env.server.start()
         env.start_client(slots=2)
         env.start_client(slots=2)

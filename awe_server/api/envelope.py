@@ -10,6 +10,8 @@ from awe_server.store.base import Page
 from shared_models.errors import AweError, BadRange, InvalidDocument
 
 JSON = "application/json"
+MAX_SHOWN_CHARS = 1_000  #: of one error text: names in it come from outside
+MAX_SHOWN_TEXTS = 50
 
 
 def ok(data: Any, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
@@ -27,7 +29,9 @@ def refusal(
     status: int, texts: list[str], code: str, *, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Response:
     """Answer an error: AWE's three keys and a stable `code`."""
-    body = orjson.dumps({"status": status, "data": None, "error": texts, "code": code, **more})
+    shown = [text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…" for text in texts]
+    shown = shown[:MAX_SHOWN_TEXTS]
+    body = orjson.dumps({"status": status, "data": None, "error": shown, "code": code, **more})
     return Response(body, status, media_type=JSON, headers=dict(headers or {}))
 
 

@@ -281,6 +281,7 @@ def node_view(node: Document) -> Document:
         "priority": 0,
         "expiration": ZERO_TIME,
         "linkage": [],
+        "locations": [],
         **public(node),
         "file": {"format": "", "virtual": False, **public(file)},
         "type": "parts" if node["parts"] else "basic",

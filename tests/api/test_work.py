@@ -205,7 +205,9 @@ async def test_a_log_that_is_too_long_is_kept_from_its_end(api: Api) -> None:
 
 async def test_one_workunit_by_plain_and_by_base64_id(api: Api) -> None:
     job = await api.submit(
-        {"taskid": "0", "cmd": {"name": "x"}, "userattr": {"t": 1}}, name="n", userattr={"k1": "v", "submission": "s"}
+        {"taskid": "0", "cmd": {"name": "x"}, "userattr": {"t": 1}},
+        name="n",
+        userattr={"k1": "v", "submission": "s"},
     )
     id = f"{job['id']}_0_0"
     plain = await api.ok("GET", f"/work/{id}")

@@ -1,0 +1,253 @@
+"""The exchange over HTTP: what it carries, how it waits, who is current. Its rules: the scheduler's tests."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.api.conftest import Api
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Native:
+    """A native client without a daemon."""
+
+    api: Api
+    id: str
+    incarnation: str = "i1"
+    request_id: int = 0
+    held: list[Any] = field(default_factory=list)
+
+    async def exchange(self, **message: Any) -> Any:
+        self.request_id += 1
+        return await self.api.ok("POST", f"/client/{self.id}/exchange", json=self.message(**message))
+
+    def message(self, **message: Any) -> dict[str, Any]:
+        return {
+            "incarnation": self.incarnation,
+            "request_id": self.request_id,
+            "holds": self.held,
+            "free": {"cores": 64, "memory_bytes": 2**40, "disk_bytes": 2**40, "gpus": 0},
+            **message,
+        }
+
+    async def take(self, want: int = 1) -> list[dict[str, Any]]:
+        reply = await self.exchange(want=want)
+        for grant in reply["work"]:
+            grant["id"] = f"{grant['task']}_{grant['rank']}"
+            self.held.append([grant["id"], grant["attempt"]])
+        work: list[dict[str, Any]] = reply["work"]
+        return work
+
+    def report(self, grant: dict[str, Any], outcome: str = "done", **more: Any) -> dict[str, Any]:
+        self.held = [hold for hold in self.held if hold[0] != grant["id"]]
+        token, attempt = grant["token"], grant["attempt"]
+        return {"work": grant["id"], "attempt": attempt, "token": token, "outcome": outcome, **more}
+
+
+@pytest.fixture
+async def native(api: Api) -> Native:
+    client = await api.register(native=True, incarnation="i1", cores=64)
+    return Native(api, client["id"])
+
+
+async def waiting(api: Api) -> bool:
+    return bool(api.services.engine.waiters.counts[0])
+
+
+async def test_tasks_come_once_and_workunits_as_rank_and_attempt(api: Api, native: Native) -> None:
+    node = await api.ok("POST", "/node", files={"upload": ("in", b"data")})
+    task = {
+        "taskid": "0",
+        "cmd": {"name": "x", "environ": {"public": {"A": "1"}, "private": {"B": "2"}}},
+        "inputs": [{"filename": "in", "node": node["id"]}],
+        "outputs": [{"filename": "out"}],
+        "totalwork": 5,
+        "partinfo": {"index": "none"},
+        "userattr": {"t": 1},
+    }
+    job = await api.submit(task, userattr={"j": 2})
+    await api.state_of(job, "queued")
+    reply = await native.exchange(want=3)
+    assert [(grant["rank"], grant["attempt"]) for grant in reply["work"]] == [(1, 1), (2, 1), (3, 1)]
+    assert len({grant["token"] for grant in reply["work"]}) == 3
+    [shown] = reply["tasks"].values()
+    assert shown["private_env"] == {"B": "2"}
+    assert shown["userattr"] == {"t": 1, "j": 2}
+    assert shown["inputs"][0]["url"] == f"/node/{node['id']}?download"
+    assert shown["outputs"][0]["url"].startswith("/node/")
+    assert shown["part_input"] is None
+    assert reply["lease_s"] == 60.0
+    assert (reply["suspended"], reply["stop"], reply["superseded"]) == (False, False, False)
+
+
+async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(api: Api, native: Native) -> None:
+    content = b"".join(b">s%d\n%s\n" % (i, b"ACGT" * (i + 1)) for i in range(20))
+    node = await api.ok("POST", "/node", files={"upload": ("in.fa", content)})
+    task = {
+        "taskid": "0",
+        "cmd": {"name": "x"},
+        "inputs": [{"filename": "in.fa", "node": node["id"]}],
+        "totalwork": 3,
+        "partinfo": {"input": "in.fa", "index": "record"},
+    }
+    job = await api.submit(task)
+    await api.state_of(job, "queued")
+    grants = await native.take(3)
+    assert [grant["part"] for grant in grants] == ["1-7", "8-14", "15-20"]
+    pieces = [content[g["offset"] : g["offset"] + g["length"]] for g in grants]
+    assert b"".join(pieces) == content
+    for grant, piece in zip(grants, pieces, strict=True):
+        query = f"download&index=record&part={grant['part']}"
+        assert (await api.http.get(f"/node/{node['id']}?{query}")).content == piece
+
+
+async def test_reports_are_settled_and_tails_kept_as_logs(api: Api, native: Native) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 2})
+    first, second = await native.take(2)
+    reports = [
+        native.report(first, stdout_tail="out", stderr_tail="err", computetime_s=1.5),
+        native.report(second, "failed", kind="command", exit_code=3, stderr_tail="boom"),
+    ]
+    reply = await native.exchange(reports=reports)
+    assert [row["result"] for row in reply["results"]] == ["accepted", "accepted"]
+    again = await native.exchange(reports=reports[:1])
+    assert again["results"][0]["result"] == "duplicate"
+    foreign = {**reports[0], "token": "wrong"}
+    assert (await native.exchange(reports=[foreign]))["results"][0]["result"] == "lease_lost"
+    unknown = {**reports[0], "work": "0c61cd2f-7f0b-4c0e-93b3-8d6f4d6f5a10_0_0"}
+    assert (await native.exchange(reports=[unknown]))["results"][0]["result"] == "unknown"
+    assert (await api.http.get(f"/work/{first['id']}/log/stdout")).content == b"out"
+    assert (await api.http.get(f"/work/{second['id']}/log/stderr?attempt=1")).content == b"boom"
+    shown = await api.ok("GET", f"/work/{job['id']}_0_2")
+    assert shown["failed"] == 1
+    assert shown["exitstatus"] == 3
+
+
+async def test_a_full_log_is_not_replaced_by_its_tail(api: Api, native: Native) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    headers = {"Awe-Lease": grant["token"]}
+    await api.ok("PUT", f"/work/{grant['id']}/log/stdout?attempt=1", content=b"all of it", headers=headers)
+    await native.exchange(reports=[native.report(grant, stdout_tail="of it")])
+    assert (await api.http.get(f"/work/{grant['id']}/log/stdout")).content == b"all of it"
+
+
+async def test_with_nothing_to_say_it_waits_and_wakes_when_work_appears(api: Api, native: Native) -> None:
+    replies: list[Any] = []
+
+    async def wait() -> None:
+        replies.append(await native.exchange(want=1, wait_s=30))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waiting(api))
+        assert replies == []
+        await api.submit()
+    assert len(replies[0]["work"]) == 1
+
+
+async def test_a_wait_ends_with_its_time(api: Api, native: Native) -> None:
+    reply = await native.exchange(want=1, wait_s=0.01)
+    assert reply["work"] == []
+    assert reply["superseded"] is False
+
+
+async def test_a_newer_exchange_ends_an_older_one_that_waits(api: Api, native: Native) -> None:
+    replies: list[Any] = []
+
+    async def wait() -> None:
+        replies.append(await native.exchange(want=1, wait_s=30))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waiting(api))
+        newer = await native.exchange()
+        assert newer["superseded"] is False
+    assert replies[0]["superseded"] is True
+    assert replies[0]["work"] == []
+
+
+async def test_a_repeated_request_gets_the_same_grants(api: Api, native: Native) -> None:
+    await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 5})
+    first = await native.exchange(want=2)
+    native.request_id -= 1
+    assert (await native.exchange(want=2))["work"] == first["work"]
+
+
+async def test_discard_and_suspension_are_told_while_it_waits(api: Api, native: Native) -> None:
+    job = await api.submit()
+    [grant] = await native.take()
+    replies: list[Any] = []
+
+    async def wait() -> None:
+        replies.append(await native.exchange(wait_s=30))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waiting(api))
+        await api.ok("PUT", f"/job/{job['id']}?suspend")
+    assert replies[0]["discard"] == [[grant["id"], 1]]
+    native.held = []
+    await api.ok("PUT", f"/client/{native.id}?suspend")
+    assert (await native.exchange(want=1))["suspended"] is True
+
+
+async def test_whoever_reads_a_log_makes_its_client_send_it_live(api: Api, native: Native) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    replies: list[Any] = []
+
+    async def wait() -> None:
+        replies.append(await native.exchange(wait_s=30))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waiting(api))
+        await api.http.get(f"/work/{grant['id']}/log/stdout")
+    assert replies[0]["logs"] == [[grant["id"], 1]]
+    # Told once, it may wait again, and hears it again with whatever else there is to say.
+    reply = await native.exchange(wait_s=0.01)
+    assert reply["logs"] == [[grant["id"], 1]]
+
+
+async def test_strangers_and_stale_ones_have_to_register(api: Api, native: Native) -> None:
+    message = {"incarnation": "i1", "request_id": 1}
+    await api.refused("POST", "/client/nobody/exchange", 404, "client_not_found", json=message)
+    path = f"/client/{native.id}/exchange"
+    await native.exchange()
+    await native.exchange()
+    await api.refused("POST", path, 409, "stale_exchange", json=native.message() | {"request_id": 1})
+    await api.refused("POST", path, 409, "stale_exchange", json=native.message(incarnation="i2"))
+
+
+async def test_a_removed_client_is_told_to_stop(api: Api, native: Native) -> None:
+    await api.ok("DELETE", f"/client/{native.id}")
+    assert (await native.exchange())["stop"] is True
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[]", "object"),
+        (b'{"incarnation": "i1", "request_id": 0}', "request_id"),
+        (b'{"incarnation": "i1", "request_id": 1, "want": -1}', "want"),
+        (b'{"incarnation": "i1", "request_id": 1, "holds": [["x", 1]]}', "holds[0]"),
+        (
+            b'{"incarnation": "i1", "request_id": 1, "reports": [{"outcome": "perhaps"}]}',
+            "reports[0].outcome",
+        ),
+    ],
+)
+async def test_a_damaged_exchange_is_refused_with_its_path(
+    api: Api, native: Native, body: bytes, words: str
+) -> None:
+    reply = await api.http.post(f"/client/{native.id}/exchange", content=body)
+    assert reply.status_code == 400, reply.text
+    assert words in reply.json()["error"][0]

@@ -1,0 +1,317 @@
+"""/node: Shock's wire. Bytes in, bytes out, names, ranges, parts, and who may write an output."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared_models.ids import WorkunitId
+from tests.api.conftest import Api
+from tests.support.golden import recorded, shape_problems
+
+pytestmark = pytest.mark.anyio
+
+FASTA = b"".join(b">s%d\nACGT\n" % i for i in range(10))
+
+
+async def node_of(api: Api, content: bytes, name: str = "in.fa") -> dict[str, Any]:
+    node: dict[str, Any] = await api.ok("POST", "/node", files={"upload": (name, content)})
+    return node
+
+
+async def test_a_form_as_curl_sends_it(api: Api) -> None:
+    node = await node_of(api, b"hello world\nsecond line\n", "in.txt")
+    theirs = recorded("shock-post")["reply"]["body"]["data"]
+    unlike = shape_problems({k: v for k, v in theirs.items() if k not in ("version_parts", "restore")}, node)
+    assert [text for text in unlike if "virtual_parts" not in text and "locked" not in text] == []
+    assert node["file"]["checksum"]["md5"] == theirs["file"]["checksum"]["md5"]
+    assert node["file"]["size"] == 24
+    assert (await api.http.get(f"/node/{node['id']}?download")).content == b"hello world\nsecond line\n"
+
+
+async def test_raw_bodies_of_any_type(api: Api) -> None:
+    for kind in ("application/octet-stream", "text/plain", "application/json"):
+        headers = {"Content-Type": kind}
+        node = await api.ok("POST", "/node?file_name=x.bin", content=b"{raw}", headers=headers)
+        assert (node["file"]["name"], node["file"]["size"]) == ("x.bin", 5)
+    empty = await api.ok("POST", "/node")
+    assert empty["file"]["size"] == 0
+    await api.refused("GET", f"/node/{empty['id']}?download", 400, "no_file")
+    file = await api.ok("POST", "/node", content=b"", headers={"Content-Type": "application/octet-stream"})
+    assert (await api.http.get(f"/node/{file['id']}?download")).content == b""
+
+
+async def test_attributes_before_and_after_the_file(api: Api) -> None:
+    before = [("attributes_str", (None, b'{"kind": "a"}')), ("upload", ("x", b"1"))]
+    after = [("upload", ("x", b"1")), ("attributes", ("a.json", b'{"kind": "b"}'))]
+    assert (await api.ok("POST", "/node", files=before))["attributes"] == {"kind": "a"}
+    node = await api.ok("POST", "/node", files=after)
+    assert node["attributes"] == {"kind": "b"}
+    changed = await api.ok("PUT", f"/node/{node['id']}", files={"attributes_str": (None, b'{"kind": "c"}')})
+    assert changed["attributes"] == {"kind": "c"}
+    assert changed["file"] == node["file"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [("upload", ("x", b"1")), ("attributes_str", (None, b"{broken"))],
+        [("upload", ("x", b"1")), ("attributes_str", (None, b"[1]"))],
+        [("upload", ("x", b"1")), ("upload", ("y", b"2"))],
+        [("upload", ("x", b"1")), ("uplod", (None, b"2"))],
+        [("upload", ("x", b"1")), ("parts", (None, b"3"))],
+        [("parts", (None, b"many"))],
+        [("upload", ("x\r\ny", b"1"))],
+        [("upload", ("n" * 300, b"1"))],
+    ],
+)
+async def test_a_form_that_makes_no_sense_leaves_no_node(api: Api, files: Any) -> None:
+    reply = await api.http.post("/node", files=files)
+    assert reply.status_code == 400, reply.text
+    assert (await api.http.get("/node")).json()["total_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "ascii_name", "header_rest"),
+    [
+        ("plain.txt", "plain.txt", ""),
+        ("résumé.txt", "r_sum_.txt", "r%C3%A9sum%C3%A9.txt"),
+        ("报告.fa", "__.fa", "%E6%8A%A5%E5%91%8A.fa"),
+        ("plan-🚀.txt", "plan-_.txt", "plan-%F0%9F%9A%80.txt"),
+        ("em—dash", "em_dash", "em%E2%80%94dash"),
+        ('a"b.txt', "a_b.txt", "a%22b.txt"),
+        ("n" * 255, "n" * 255, ""),
+        ("100%.txt", "100_.txt", "100%25.txt"),
+    ],
+)
+async def test_any_file_name_can_be_downloaded(
+    api: Api, name: str, ascii_name: str, header_rest: str
+) -> None:
+    node = await node_of(api, b"0123456789", name)
+    assert node["file"]["name"] == name
+    whole = await api.http.get(f"/node/{node['id']}?download")
+    assert whole.content == b"0123456789"
+    expected = f'attachment; filename="{ascii_name}"'
+    expected += f"; filename*=UTF-8''{header_rest}" if header_rest else ""
+    assert whole.headers["content-disposition"] == expected
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["content-type"] == "application/octet-stream"
+    part = await api.http.get(f"/node/{node['id']}?download", headers={"Range": "bytes=3-5"})
+    assert (part.status_code, part.content) == (206, b"345")
+
+
+async def test_a_name_with_a_line_break_is_refused_and_paths_are_cut(api: Api) -> None:
+    reply = await api.http.post("/node", files={"upload": ("x\r\nSet-Cookie: y", b"1")})
+    assert reply.status_code == 400
+    node = await node_of(api, b"1", "../../etc/passwd")
+    assert node["file"]["name"] == "passwd"
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "content"),
+    [
+        ("bytes=0-0", 206, b"0"),
+        ("bytes=4-", 206, b"456789"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=4-100", 206, b"456789"),
+        ("bytes=10-", 416, None),
+        ("bytes=5-2", 200, b"0123456789"),
+        ("bytes=1-2,4-5", 200, b"0123456789"),
+        ("lines=1-2", 200, b"0123456789"),
+    ],
+)
+async def test_ranges(api: Api, header: str, status: int, content: bytes | None) -> None:
+    node = await node_of(api, b"0123456789")
+    reply = await api.http.get(f"/node/{node['id']}?download", headers={"Range": header})
+    assert reply.status_code == status
+    assert reply.headers.get("accept-ranges", "bytes") == "bytes"
+    if content is not None:
+        assert reply.content == content
+        assert int(reply.headers["content-length"]) == len(content)
+    if status == 416:
+        assert reply.headers["content-range"] == "bytes */10"
+        assert reply.json()["code"] == "bad_range"
+
+
+async def test_a_cut_download_goes_on_only_in_the_same_content(api: Api) -> None:
+    node = await node_of(api, b"0123456789")
+    path = f"/node/{node['id']}?download"
+    etag = (await api.http.get(path)).headers["etag"]
+    headers = {"Range": "bytes=5-", "If-Range": etag}
+    assert (await api.http.get(path, headers=headers)).content == b"56789"
+    await api.ok("PUT", f"/node/{node['id']}", files={"attributes_str": (None, b"{}")})
+    assert (await api.http.get(path, headers=headers)).status_code == 206
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("x", b"abcdefghij")})
+    reply = await api.http.get(path, headers=headers)
+    assert (reply.status_code, reply.content) == (200, b"abcdefghij")
+
+
+async def test_parts_by_index_and_windows_by_seek(api: Api) -> None:
+    node = await node_of(api, FASTA)
+    path = f"/node/{node['id']}"
+    await api.refused("GET", f"{path}?download&index=record&part=1", 400, "no_index")
+    fact = await api.ok("PUT", f"{path}/index/record")
+    assert (fact["kind"], fact["total_units"]) == ("record", 10)
+    assert (await api.ok("GET", path))["indexes"]["record"]["total_units"] == 10
+
+    async def bytes_of(query: str, **more: Any) -> bytes:
+        reply = await api.http.get(f"{path}?download&{query}", **more)
+        assert reply.status_code in (200, 206), reply.text
+        return reply.content
+
+    assert await bytes_of("index=record&part=1") == b">s0\nACGT\n"
+    assert await bytes_of("index=record&part=2-3") == b">s1\nACGT\n>s2\nACGT\n"
+    assert await bytes_of("index=record&part=2-3", headers={"Range": "bytes=0-3"}) == b">s1\n"
+    assert await bytes_of("seek=4&length=4") == b"ACGT"
+    assert await bytes_of("length=4") == b">s0\n"
+    assert await bytes_of("seek=81") == b">s9\nACGT\n"
+    assert (await api.http.get(f"{path}?download_raw&seek=86")).content == b"CGT\n"[:4]
+    await api.refused("GET", f"{path}?download&index=record&part=11", 416, "bad_range")
+    await api.refused("GET", f"{path}?download&index=record", 400, "invalid_request")
+    await api.refused("GET", f"{path}?download&seek=-1", 400, "invalid_request")
+    await api.refused("PUT", f"{path}/index/bogus", 400, "invalid_request")
+
+
+async def test_parts_that_were_declared_become_one_file(api: Api) -> None:
+    empty = await api.ok("POST", "/node")
+    path = f"/node/{empty['id']}"
+    declared = await api.ok("PUT", path, files={"parts": (None, b"3"), "file_name": (None, b"all.txt")})
+    assert declared["parts"]["count"] == 3
+    for rank in (3, 1, 2):
+        await api.ok("PUT", path, files={str(rank): ("p", b"part%d;" % rank)})
+    whole = await api.http.get(f"{path}?download")
+    assert whole.content == b"part1;part2;part3;"
+    assert 'filename="all.txt"' in whole.headers["content-disposition"]
+    await api.refused("PUT", path, 400, "invalid_request", files={"4": ("p", b"x")})
+
+
+async def test_copy_list_filter_delete(api: Api) -> None:
+    first = await api.ok(
+        "POST", "/node", files={"upload": ("a", b"1"), "attributes_str": (None, b'{"k": "v", "n": 3}')}
+    )
+    second = await node_of(api, b"22", "b")
+    copy = await api.ok("POST", "/node", files={"copy_data": (None, first["id"].encode())})
+    assert (await api.http.get(f"/node/{copy['id']}?download")).content == b"1"
+
+    async def ids(query: str) -> set[str]:
+        return {node["id"] for node in await api.ok("GET", f"/node?{query}")}
+
+    assert await ids("") == {first["id"], second["id"], copy["id"]}
+    assert await ids("query&k=v") == await ids("attributes.n=3") == {first["id"]}
+    assert await ids("querynode&file.name=b") == await ids("name=b") == {second["id"]}
+    assert len(await ids("limit=2")) == 2
+    assert (await api.http.get("/node?limit=1&offset=2")).json()["total_count"] == 3
+    await api.refused("GET", "/node?k=v", 400, "unknown_parameter")
+    assert await api.ok("DELETE", f"/node/{first['id']}") is None
+    await api.refused("GET", f"/node/{first['id']}", 404, "node_not_found")
+    assert (await api.http.get(f"/node/{copy['id']}?download")).content == b"1"
+
+
+@pytest.mark.parametrize(
+    "id", ["nope", "..%2f..%2fetc", "%2e%2e", "a%00b", "0c61cd2f-7f0b-4c0e-93b3-8d6f4d6f5a10"]
+)
+async def test_unknown_nodes_are_404(api: Api, id: str) -> None:
+    for method, query in (("GET", ""), ("GET", "?download"), ("DELETE", ""), ("PUT", "")):
+        reply = await api.http.request(method, f"/node/{id}{query}")
+        assert reply.status_code == 404, (method, reply.text)
+
+
+# ---- outputs of attempts
+
+
+async def held(api: Api, totalwork: int = 1) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
+    """A held workunit with an output: the workunit, the holder's header, the output."""
+    task = {
+        "taskid": "0",
+        "cmd": {"name": "x"},
+        "outputs": [{"filename": "out.txt"}],
+        "totalwork": totalwork,
+    }
+    job = await api.submit(task)
+    await api.state_of(job, "queued")
+    work = await api.checkout(await api.register(cores=64))
+    token = api.services.engine.state.workunits[WorkunitId(work["id"])].token
+    return work, {"Awe-Lease": token}, work["outputs"][0]
+
+
+async def test_an_attempts_output_is_seen_once_its_report_is_accepted(api: Api) -> None:
+    work, lease, output = await held(api)
+    path = f"/node/{output['node']}"
+    fact = await api.ok("PUT", f"{path}?work={work['id']}&attempt=1", content=b"result", headers=lease)
+    assert fact["size"] == 6
+    assert len(fact["sha256"]) == 64
+    await api.refused("GET", f"{path}?download", 400, "no_file")
+    await api.report(work)
+    job = await api.state_of({"id": work["jobid"]}, "completed")
+    assert (await api.http.get(f"{path}?download")).content == b"result"
+    shown = job["tasks"][0]["outputs"][0]
+    assert (shown["size"], shown["host"]) == (6, "http://awe.test:8001")
+
+
+async def test_an_empty_output_is_a_file_too(api: Api) -> None:
+    work, lease, output = await held(api)
+    path = f"/node/{output['node']}"
+    await api.ok("PUT", f"{path}?work={work['id']}&attempt=1", content=b"", headers=lease)
+    await api.report(work)
+    await api.state_of({"id": work["jobid"]}, "completed")
+    assert (await api.http.get(f"{path}?download")).content == b""
+
+
+async def test_nobody_but_the_holder_writes_an_output(api: Api) -> None:
+    work, lease, output = await held(api)
+    path = f"/node/{output['node']}"
+    mine = f"{path}?work={work['id']}&attempt=1"
+    await api.refused("PUT", mine, 409, "lease_lost", content=b"x", headers={"Awe-Lease": "wrong"})
+    await api.refused(
+        "PUT", mine.replace("attempt=1", "attempt=2"), 409, "lease_lost", content=b"x", headers=lease
+    )
+    await api.refused("PUT", mine, 400, "invalid_request", content=b"x")
+    await api.refused("PUT", f"{path}?work={work['id']}", 400, "invalid_request", content=b"x", headers=lease)
+    await api.refused("PUT", path, 403, "forbidden", content=b"x")
+    await api.refused("PUT", path, 403, "forbidden", files={"parts": (None, b"2")})
+    plain = await node_of(api, b"other")
+    foreign = f"/node/{plain['id']}?work={work['id']}&attempt=1"
+    await api.refused("PUT", foreign, 403, "forbidden", content=b"x", headers=lease)
+    await api.report(work)
+    await api.refused("PUT", mine, 409, "lease_lost", content=b"x", headers=lease)
+    await api.refused("PUT", path, 409, "lease_lost", files={"upload": ("x", b"x")})
+
+
+async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api) -> None:
+    work, lease, output = await held(api)
+
+    async def slow() -> Any:
+        yield b"first "
+        await api.ok("PUT", f"/job/{work['jobid']}?suspend")
+        yield b"second"
+
+    path = f"/node/{output['node']}?work={work['id']}&attempt=1"
+    await api.refused("PUT", path, 409, "lease_lost", content=slow(), headers=lease)
+
+
+async def test_a_stock_worker_uploads_by_rank(api: Api) -> None:
+    work, _, output = await held(api)
+    path = f"/node/{output['node']}"
+    files = [
+        ("attributes_str", (None, json.dumps({"kind": "count"}).encode())),
+        ("upload", ("out.txt", b"2\n")),
+    ]
+    node = await api.ok("PUT", path, files=files)
+    assert node["id"] == output["node"]
+    assert node["attributes"] == {"kind": "count"}
+    await api.report(work)
+    await api.state_of({"id": work["jobid"]}, "completed")
+    assert (await api.http.get(f"{path}?download")).content == b"2\n"
+
+
+async def test_large_uploads_stream(api: Api) -> None:
+    async def chunks() -> Any:
+        for i in range(256):
+            yield bytes([i]) * 65_536
+
+    node = await api.ok(
+        "POST", "/node", content=chunks(), headers={"Content-Type": "application/octet-stream"}
+    )
+    assert node["file"]["size"] == 256 * 65_536
+    last = await api.http.get(f"/node/{node['id']}?download", headers={"Range": "bytes=-2"})
+    assert last.content == b"\xff\xff"

@@ -115,6 +115,7 @@ class AweClient:
             retry=retry,
             headers=headers,
         )
+        self._stack.callback(self.portal.call, self.wrapped.close)
 
     @property
     def base_url(self) -> str:
@@ -123,8 +124,7 @@ class AweClient:
 
     def close(self) -> None:
         """Close the connections and end the thread; safe to call twice."""
-        with self._stack.pop_all():
-            self.portal.call(self.wrapped.close)
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self

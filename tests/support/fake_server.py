@@ -1,8 +1,8 @@
 """A server for client tests: it speaks the native wire, keeps everything in dicts, and misbehaves on request.
 
 It runs on the test's own event loop. Tests add tasks and nodes, wait for results, and set the knobs below:
-`drop_replies`, `refuse`, `upload_status`, `supersede` and so on. What clients did is in `exchanges`, `profiles`,
-`uploads`, `logs`.
+`drop_replies`, `refuse`, `upload_status`, `supersede` and so on. What clients did is in `exchanges`,
+`profiles`, `uploads`, `logs`.
 """
 
 import asyncio
@@ -120,7 +120,10 @@ class FakeServer:
         cmd: dict[str, Any] | None = None,
         **more: Any,
     ) -> list[str]:
-        """Queue a task of some ranks; returns the workunits' ids. `script` is a shell script, run by sh -c."""
+        """Queue a task of some ranks; returns the workunits' ids.
+
+        `script` is a shell script, run by sh -c.
+        """
         task_name = f"t{len(self.requests)}-{secrets.token_hex(3)}"
         command: dict[str, Any] = {"name": name, "args": args, "args_array": [], "cmd_script": None}
         command["environ"] = {"public": environ or {}}
@@ -193,7 +196,7 @@ class FakeServer:
         self._server = uvicorn.Server(config)
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self._served = asyncio.ensure_future(self._server.serve(sockets=[listener]))
-        while not self._server.started:
+        while not self._server.started:  # noqa: ASYNC110 — uvicorn has no event for it
             await asyncio.sleep(0.005)
 
     async def shut(self) -> None:
@@ -226,7 +229,7 @@ class FakeServer:
         async def guarded(request: Request) -> Response:
             now = asyncio.get_running_loop().time()
             self.requests.append((now, request.method, request.url.path, dict(request.headers)))
-            while self.black_hole:
+            while self.black_hole:  # noqa: ASYNC110 — a knob that tests just set
                 await asyncio.sleep(0.02)
             if self.refuse is not None:
                 return self.refuse

@@ -69,7 +69,7 @@ async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
     server.black_hole = True
     spool = tmp_path / "work" / "spool" / "reports.log"
     async with asyncio.timeout(10):
-        while b"result" not in spool.read_bytes():
+        while b"result" not in spool.read_bytes():  # noqa: ASYNC110 — a file tells nobody that it grew
             await asyncio.sleep(0.02)
     daemon.kill()
     await daemon.wait()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ async def test_a_lease_is_renewed_while_a_transfer_is_slow(server: FakeServer, s
     begin = len(server.requests)
     await server.result(work)
     times = [t for t, method, path, _ in server.requests[begin - 1 :] if path.endswith("/exchange")]
-    assert max(b - a for a, b in zip(times, times[1:], strict=False)) < server.lease_s
+    assert max(b - a for a, b in pairwise(times)) < server.lease_s
 
 
 async def test_a_silent_foreign_host_is_the_inputs_fault_after_a_while(

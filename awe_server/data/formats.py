@@ -65,7 +65,7 @@ def detect(head: bytes) -> Format:
     first = _BLANK_LINES.match(head).end()  # type: ignore[union-attr]  # it matches the empty text, too
     if _SAM_HEADER.match(head, first) or _SAM_LINE.match(head, first):
         return Format.SAM
-    if head.startswith(b"@", first) and _may_be_fastq(head[first:].split(b"\n", 3)):
+    if head.startswith(b"@", first) and _may_be_fastq(head[first:]):
         return Format.FASTQ
     return Format.TEXT
 
@@ -75,8 +75,7 @@ def is_sequence(line: bytes) -> bool:
     return not line.translate(None, _SEQUENCE_SYMBOLS)
 
 
-def _may_be_fastq(lines: list[bytes]) -> bool:
+def _may_be_fastq(head: bytes) -> bool:
     """A broken first record is still FASTQ (and refused later); prose or code with an '@' in front is not."""
-    if len(lines) > 2 and lines[2].startswith(b"+"):
-        return True
-    return len(lines) < 2 or is_sequence(lines[1].rstrip(b"\r"))
+    lines = head.split(b"\n", 2)
+    return b"\n+" in head or len(lines) < 2 or is_sequence(lines[1].rstrip(b"\r"))

@@ -18,6 +18,7 @@ SAM_LINE = b"r1\t0\tchr1\t100\t60\t4M\t*\t0\t0\tACGT\tIIII\n"
         (b"@r1", Format.FASTQ),
         (b"@r1\nAC GT\n+\nIIIII\n", Format.FASTQ),
         (b"\r\n\r\n@r1\r\nACGT\r\n+\r\nIIII\r\n", Format.FASTQ),
+        (b"@r1\nAC?GT\nAC?GT\n+\nIIIII\nIIIII\n", Format.FASTQ),
         (b"@solid\nT0123.1\n+\n!!!!!!!\n", Format.FASTQ),
         (b">seq\nACGT\n", Format.FASTA),
         (b"\n  \n>seq\nACGT\n", Format.FASTA),

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
-from shared_models.fields import flag, free_text, whole
+from shared_models.fields import flag, free_text, rows, whole
 from shared_models.ids import ClientId, WorkunitId, split_workunit_id
 from shared_models.limits import MAX_APPS, MAX_CORES, MAX_HOLDS, MAX_NAME_CHARS, MAX_PROFILE_BYTES
 from shared_models.meaning import GROUP_NAME
@@ -42,6 +42,7 @@ class ClientProfile:
     apps: list[str]  #: `*` = any; empty = it can never get work
     containers: list[str]  #: container engines it offers
     current_work: list[WorkunitId]  #: what it believes to hold
+    spooled: list[tuple[WorkunitId, int]]  #: native: finished attempts of its last run, not reported yet
     proxy: bool
     subclients: int
     version: str
@@ -78,6 +79,7 @@ def parse_profile(raw: bytes | dict[str, Any]) -> ClientProfile:
         apps=_names(data, "apps"),
         containers=_names(data, "containers"),
         current_work=current_work(data),
+        spooled=_spooled(data),
         proxy=flag(data, "proxy"),
         subclients=whole(data, "subclients", 0, MAX_CORES, default=0),
         native=flag(data, "native"),
@@ -102,6 +104,15 @@ def current_work(data: dict[str, Any]) -> list[WorkunitId]:
     if work is not None and len(work) > MAX_HOLDS:
         raise InvalidDocument(f"current_work: has more than {MAX_HOLDS} entries")
     return [WorkunitId(held) for held in work or () if _is_workunit(held)]
+
+
+def _spooled(data: dict[str, Any]) -> list[tuple[WorkunitId, int]]:
+    """Read `spooled`, pairs of workunit id and attempt. What is no such pair is left out, as in current_work."""
+    return [
+        (WorkunitId(row[0]), row[1])
+        for row in rows(data, "spooled", MAX_HOLDS)
+        if isinstance(row, list) and len(row) == 2 and _is_workunit(row[0]) and type(row[1]) is int
+    ]
 
 
 def _read(raw: bytes | dict[str, Any]) -> dict[str, Any]:

@@ -225,6 +225,21 @@ async def test_strangers_and_stale_ones_have_to_register(api: Api, native: Nativ
     await api.refused("POST", path, 409, "stale_exchange", json=native.message(incarnation="i2"))
 
 
+async def test_what_a_restarted_client_has_in_its_spool_is_still_accepted(api: Api, native: Native) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 2})
+    finished, cut_off = await native.take(2)
+    report = native.report(finished)
+    profile = {"id": native.id, "native": True, "incarnation": "i2", "apps": ["*"], "cores": 64}
+    await api.register(**profile, spooled=[[finished["id"], finished["attempt"]], ["odd", 1], 5])
+    assert (await api.ok("GET", f"/work/{finished['id']}"))["state"] == "checkout"
+    assert (await api.ok("GET", f"/work/{cut_off['id']}"))["state"] == "queued"
+    native.incarnation, native.request_id = "i2", 0
+    native.held = [[finished["id"], finished["attempt"]]]
+    reply = await native.exchange(reports=[report])
+    assert [row["result"] for row in reply["results"]] == ["accepted"]
+    assert (await api.ok("GET", f"/job/{job['id']}"))["tasks"][0]["remainwork"] == 1
+
+
 async def test_a_removed_client_is_told_to_stop(api: Api, native: Native) -> None:
     await api.ok("DELETE", f"/client/{native.id}")
     assert (await native.exchange())["stop"] is True

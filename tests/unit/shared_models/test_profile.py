@@ -30,6 +30,7 @@ def test_a_native_profile() -> None:
         "gpus": 2,
         "apps": ["*"],
         "containers": ["podman"],
+        "spooled": [(WORK, 3)],
         "native": True,
         "incarnation": "abc",
         "version": "1.0",
@@ -37,6 +38,11 @@ def test_a_native_profile() -> None:
     profile = parse_profile(json.dumps(said).encode()).as_dict()
     assert {key: profile[key] for key in said} == said
     assert profile["host"] == "n7"
+
+
+def test_what_is_no_attempt_is_left_out_of_the_spool() -> None:
+    rows = [[WORK, 3], ["odd", 1], [WORK, True], [WORK], 5]
+    assert parse_profile({"spooled": rows}).spooled == [(WORK, 3)]
 
 
 @pytest.mark.parametrize(

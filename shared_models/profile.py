@@ -107,7 +107,7 @@ def current_work(data: dict[str, Any]) -> list[WorkunitId]:
 
 
 def _spooled(data: dict[str, Any]) -> list[tuple[WorkunitId, int]]:
-    """Read `spooled`, pairs of workunit id and attempt. What is no such pair is left out, as in current_work."""
+    """Read `spooled`, pairs of workunit id and attempt; anything else in it is left out."""
     return [
         (WorkunitId(row[0]), row[1])
         for row in rows(data, "spooled", MAX_HOLDS)

@@ -49,7 +49,7 @@ class Daemon:
         self._sources = Sources(self._servers, timeout_s=settings.transfer_timeout_s)
         self._cache = PredataCache(self._root.predata, settings.predata_bytes)
         self._workdirs = WorkDirs(self._root.path, settings.keep_failed_s)
-        self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1))
+        self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
         self._machine = Machine(
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
         )

@@ -56,8 +56,10 @@ class ExecutorPool:
     A helper that dies is replaced.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, fresh_folder: Path) -> None:
+        """Prepare for `count` helpers; they keep directories for later use in `fresh_folder`."""
         self._count = count
+        self._fresh_folder = fresh_folder
         self._helpers: list[_Helper] = []
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
@@ -68,7 +70,7 @@ class ExecutorPool:
         """Start the processes."""
         _become_subreaper()
         for _ in range(self._count):
-            self._helpers.append(await _Helper.start(self._ended, self._lost))
+            self._helpers.append(await self._start_helper())
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -98,6 +100,9 @@ class ExecutorPool:
         self._helpers = []
         _kill_orphans(set())
 
+    async def _start_helper(self) -> "_Helper":
+        return await _Helper.start(self._fresh_folder, self._ended, self._lost)
+
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
 
@@ -121,7 +126,7 @@ class ExecutorPool:
             self._ended(key)
             on_end(SpawnRefusal("executor", errno.EIO, b""))
         if not self._stopping:
-            self._helpers.append(await _Helper.start(self._ended, self._lost))
+            self._helpers.append(await self._start_helper())
 
 
 class _Helper(asyncio.Protocol):
@@ -142,11 +147,13 @@ class _Helper(asyncio.Protocol):
         self._outgoing: list[tuple[Any, ...]] = []
 
     @classmethod
-    async def start(cls, ended: Callable[[int], None], lost: Callable[["_Helper"], None]) -> "_Helper":
+    async def start(
+        cls, fresh_folder: Path, ended: Callable[[int], None], lost: Callable[["_Helper"], None]
+    ) -> "_Helper":
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
-                [sys.executable, "-I", "-S", str(Path(executor_main.__file__))],
+                [sys.executable, "-I", "-S", str(Path(executor_main.__file__)), str(fresh_folder)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

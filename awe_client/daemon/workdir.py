@@ -12,6 +12,7 @@ import shutil
 import stat
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,18 @@ class WorkDirs:
         await asyncio.to_thread(self._remove_all)
 
     def _remove_all(self) -> None:
-        for entry in list(self._root.iterdir()):
-            if _PREFIX.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink():
-                remove_tree(entry)
+        for entry in self._prefixes():
+            remove_tree(entry)
+        for entry in (self._root / "fresh").glob("*"):
+            remove_tree(entry)
+
+    def _prefixes(self) -> list[Path]:
+        """The first level of `<id[0:2]>/<id[2:4]>/<id[4:6]>`."""
+        return [
+            entry
+            for entry in self._root.iterdir()
+            if _PREFIX.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+        ]
 
     def clean(self, directory: Path, *, keep: bool) -> None:
         """Remove a directory in the background, or let it stay for a person to look at."""
@@ -56,10 +66,18 @@ class WorkDirs:
         self._in_background(directory)
 
     def sweep(self) -> None:
-        """Remove the kept directories whose time is over."""
+        """Remove the kept directories whose time is over, and empty prefixes."""
         horizon = time.monotonic() - self._keep_failed_s
         while self._kept and self._kept[0][0] <= horizon:
             self._in_background(self._kept.popleft()[1])
+        self._in_thread(self._remove_empty)
+
+    def _remove_empty(self) -> None:
+        """Remove prefixes that hold no attempt; one that is just being used is not empty, or made again."""
+        for first in self._prefixes():
+            for folder in [*first.glob("*/*"), *first.glob("*"), first]:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     async def close(self) -> None:
         """Wait for removals that are under way."""
@@ -67,7 +85,10 @@ class WorkDirs:
             await asyncio.gather(*self._removals, return_exceptions=True)
 
     def _in_background(self, directory: Path) -> None:
-        task = asyncio.ensure_future(asyncio.to_thread(self._remove, directory))
+        self._in_thread(self._remove, directory)
+
+    def _in_thread(self, function: Callable[..., None], *args: Path) -> None:
+        task = asyncio.ensure_future(asyncio.to_thread(function, *args))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 

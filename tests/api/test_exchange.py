@@ -229,8 +229,8 @@ async def test_what_a_restarted_client_has_in_its_spool_is_still_accepted(api: A
     job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 2})
     finished, cut_off = await native.take(2)
     report = native.report(finished)
-    profile = {"id": native.id, "native": True, "incarnation": "i2", "apps": ["*"], "cores": 64}
-    await api.register(**profile, spooled=[[finished["id"], finished["attempt"]], ["odd", 1], 5])
+    spooled = [[finished["id"], finished["attempt"]], ["odd", 1], 5]
+    await api.register(id=native.id, native=True, incarnation="i2", spooled=spooled)
     assert (await api.ok("GET", f"/work/{finished['id']}"))["state"] == "checkout"
     assert (await api.ok("GET", f"/work/{cut_off['id']}"))["state"] == "queued"
     native.incarnation, native.request_id = "i2", 0

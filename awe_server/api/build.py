@@ -3,13 +3,26 @@
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from awe_server.api import client, docs, errors, events, exchange, health, job, node, queue, root, work
+from awe_server.api import (
+    client,
+    docs,
+    errors,
+    events,
+    exchange,
+    health,
+    job,
+    metrics,
+    node,
+    queue,
+    root,
+    work,
+)
 from awe_server.api.exchange import Followed
 from awe_server.api.front import Front
 from awe_server.api.job_submit import OnceOnly
 from awe_server.runtime.services import Services
 
-_ROUTERS = (root, health, job, work, client, queue, node, events)
+_ROUTERS = (root, health, job, work, client, queue, node, events, metrics)
 
 
 def build_api(services: Services) -> FastAPI:

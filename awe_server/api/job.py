@@ -23,6 +23,7 @@ from awe_server.auth.policy import Right
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs
+from awe_server.scheduler.jobs import MAX_TOKEN_CHARS
 from awe_server.scheduler.state import Context, State
 from awe_server.store.base import Document
 from shared_models.errors import AweError, BadRequest, NotFound
@@ -78,14 +79,13 @@ async def submit(
 ) -> Response:
     """Validate everything, store it, schedule it. `curl -F upload=@job.json URL/job`."""
     policy.allow(caller, Right.WRITE)
+    token = _token(datatoken)
     raw = await job_submit.read_document(request)
     document = await job_submit.parse(raw, {base_url, services.settings.public_url.rstrip("/")} - {""})
     new_id = JobId(services.new_id())
 
     async def now(key: str) -> job_submit.JobAndTasks:
-        return await services.engine.do(
-            job_submit.submit, document, new_id, caller.user, key, datatoken[:MAX_TEXT_CHARS]
-        )
+        return await services.engine.do(job_submit.submit, document, new_id, caller.user, key, token)
 
     if not idempotency_key:
         return _job(services, await now(""), base_url)
@@ -93,6 +93,13 @@ async def submit(
     once: job_submit.OnceOnly = request.app.state.once_only
     async with once.lock(key):
         return _job(services, await once.earlier(key) or await now(key), base_url)
+
+
+def _token(text: str) -> str:
+    """A data token that can be kept and handed on in a header. Raises BadRequest, without showing it."""
+    if len(text) > MAX_TOKEN_CHARS or not text.isprintable():
+        raise BadRequest(f"Datatoken: at most {MAX_TOKEN_CHARS} printable characters")
+    return text
 
 
 def _job(services: Services, found: job_submit.JobAndTasks, base_url: str) -> Response:
@@ -227,7 +234,8 @@ async def _steer(engine: Engine, job_id: JobId, verb: str, value: Any, datatoken
             if not datatoken:
                 text = "fail to retrieve token for job, pls set token in header"
                 raise BadRequest(f"{text}: {job_id} no token received")
-            await _do(engine, "failed to set the token for job", verbs.set_datatoken, job_id, datatoken)
+            token = _token(datatoken)
+            await _do(engine, "failed to set the token for job", verbs.set_datatoken, job_id, token)
             return f"data token set for job: {job_id}"
         case _:
             return await _set(engine, job_id, verb, value)

@@ -40,7 +40,11 @@ async def why(services: Services, job: Document, tasks: list[Document]) -> list[
     engine = services.engine
     if job["id"] not in engine.state.jobs:
         return []
-    return [dict(row) for row in await engine.look(why_job, engine.context(), JobId(job["id"]))]
+    rows = [dict(row) for row in await engine.look(why_job, engine.context(), JobId(job["id"]))]
+    for row in rows:
+        if trouble := engine.troubles.get(str(row["id"])):
+            row["reason"] = f"{row['reason']}; {trouble}"
+    return rows
 
 
 async def position(services: Services, job: Document, tasks: list[Document]) -> dict[str, int]:

@@ -84,6 +84,17 @@ async def test_why_names_what_is_missing(api: Api) -> None:
     assert await api.ok("GET", f"/job/{job['id']}?why") == []
 
 
+async def test_why_says_what_keeps_the_data_from_being_looked_at(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await api.submit()
+    troubles = {f"{job['id']}_0": "looking at its inputs failed and is tried again: no answer"}
+    monkeypatch.setattr(type(api.services.engine), "troubles", troubles)
+    rows = await api.ok("GET", f"/job/{job['id']}?why")
+    [reason] = [row["reason"] for row in rows if row["entity"] == "task"]
+    assert reason.endswith("; looking at its inputs failed and is tried again: no answer")
+
+
 async def test_position_counts_those_before_it_that_want_the_same_clients(api: Api) -> None:
     first = await api.submit(clientgroups="a")
     await api.submit(clientgroups="b")

@@ -218,3 +218,12 @@ async def test_a_data_token_is_kept_and_never_shown(api: Api) -> None:
     assert job["info"]["auth"] is True
     for path in (f"/job/{job['id']}", "/job", "/work", "/events", "/node"):
         assert "token-canary" not in (await api.http.get(path)).text
+
+
+@pytest.mark.parametrize("token", ["x" * 8193, "tab\there"])
+async def test_a_token_that_no_header_can_carry_is_refused_before_anything_is_stored(
+    api: Api, token: str
+) -> None:
+    [text] = await api.refused("POST", "/job", 400, "invalid_request", json=ONE, headers={"Datatoken": token})
+    assert token[:20] not in text
+    assert await jobs(api) == 0

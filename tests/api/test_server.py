@@ -74,3 +74,14 @@ async def test_links_follow_the_name_by_which_the_server_was_asked(api: Api) -> 
     shown = await api.ok("GET", f"/job/{job['id']}", headers={"Host": "head-node:9000"})
     assert shown["tasks"][0]["inputs"][0]["url"] == f"http://head-node:9000/node/{node['id']}?download"
     assert shown["tasks"][0]["inputs"][0]["host"] == "http://head-node:9000"
+
+
+async def test_prometheus_finds_the_numbers(api: Api) -> None:
+    await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 3})
+    await api.checkout(await api.register())
+    reply = await api.http.get("/metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    lines = reply.text.splitlines()
+    assert 'awe_workunits{state="queuing"} 2.0' in lines
+    assert 'awe_workunits{state="checkout"} 1.0' in lines
+    assert any(line.startswith("awe_commits_total ") for line in lines)

@@ -29,13 +29,14 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path = scope["path"]
-        if len(path) > 1 and path.endswith("/"):
-            scope["path"] = path.rstrip("/") or "/"
         head = scope["method"] == "HEAD"
-        if head:
-            scope["method"] = "GET"
-        scope.setdefault("state", {})["head"] = head
+        # A copy: the server goes on reading its own to know what it promised.
+        scope = {
+            **scope,
+            "method": "GET" if head else scope["method"],
+            "path": scope["path"].rstrip("/") or "/",
+            "state": {**scope.get("state", {}), "head": head},
+        }
         if scope["method"] not in _SAFE_METHODS and self._is_foreign(scope):
             await refused(Forbidden("A page of another site may not change anything here"))(
                 scope, receive, send

@@ -20,6 +20,25 @@ async def test_head_is_get_without_the_body(api: Api, path: str) -> None:
     assert head.headers["content-type"] == got.headers["content-type"]
 
 
+async def test_the_servers_own_notes_of_a_request_are_left_alone(api: Api) -> None:
+    scope = {
+        "type": "http", "method": "HEAD", "path": "/job/", "query_string": b"", "headers": [],
+        "scheme": "http", "server": ("awe.test", 80), "root_path": "",
+    }  # fmt: skip
+    before = dict(scope)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await api.app(scope, receive, send)
+    assert {key: scope[key] for key in before} == before
+    assert sent[0]["status"] == 200
+
+
 async def test_a_slash_at_the_end_means_nothing(api: Api) -> None:
     await api.ok("GET", "/job/")
     await api.ok("POST", "/node/", files={"upload": ("x", b"x")})

@@ -54,6 +54,7 @@ TIMEOUTS_MS = {
 
 _DURABLE = WriteConcern("majority", wtimeout=20_000, j=True)
 
+_NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authentication failed"; waiting is vain
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
@@ -99,9 +100,9 @@ class MongoStore:
             try:
                 await self._open(wait=wait)
                 return
-            except StoreUnavailable:
+            except StoreUnavailable as exc:
                 await self.close()
-                if loop.time() >= until:
+                if loop.time() >= until or getattr(exc.__cause__, "code", None) in _NOT_ALLOWED:
                     raise
                 await asyncio.sleep(0.2)
             except BaseException:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match
-from awe_server.store.indexes import ID_PREFIX, id_range
+from awe_server.store.indexes import id_ranges
 from awe_server.store.query import bounded
 
 _COMPARE = {"ge": "$gte", "lt": "$lt"}
@@ -78,8 +78,8 @@ def _match(collection: Collection, match: Match) -> Document:
     if match.op != "in":
         return {field: {_COMPARE[match.op]: bounded(match.values[0])}}
     exact: Document = {field: {"$in": [bounded(value) for value in match.values]}}
-    if (collection, match.field) not in ID_PREFIX or not match.values:
+    ranges = id_ranges(collection, match)
+    if not ranges:
         return exact
-    ranges = [id_range(str(value)) for value in match.values]
     near = {"$or": [{"_id": {"$gte": first, "$lt": end}} for first, end in ranges]}
     return {"$and": [near, exact]}

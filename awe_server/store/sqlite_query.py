@@ -4,15 +4,19 @@ A table is `(id TEXT PRIMARY KEY, doc TEXT, "<indexed path>"…)`: a column for 
 the field's text or number, and NULL for anything else.
 """
 
+import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match, Query
-from awe_server.store.indexes import ID_PREFIX, INDEXES, id_range, indexed_fields
+from awe_server.store.indexes import INDEXES, id_ranges, indexed_fields
 from awe_server.store.query import bounded, kind, lookup
 from shared_models.errors import BadRequest
 
 Sql = tuple[str, list[Any]]
+
+MAX_PARAMETERS = 500
 
 _COMPARE = {"ge": ">=", "lt": "<"}
 _TYPES = {
@@ -32,6 +36,7 @@ def schema(collection: Collection) -> list[str]:
     return statements
 
 
+@cache
 def upsert(collection: Collection) -> str:
     """The statement that stores a row of `row()`."""
     columns = ["doc", *indexed_fields(collection)]
@@ -43,14 +48,14 @@ def upsert(collection: Collection) -> str:
 
 def row(collection: Collection, document: Document, text: bytes) -> tuple[Any, ...]:
     """A document as the parameters of `upsert`."""
-    columns = (_column(lookup(document, path)) for path in indexed_fields(collection))
+    columns = [_column(lookup(document, path)) for path in indexed_fields(collection)]
     return (document["id"], text.decode(), *columns)
 
 
 def _column(value: Any) -> str | int | float | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    return bounded(value)
+    if isinstance(value, str):
+        return value
+    return bounded(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def where(collection: Collection, conditions: Sequence[Match | AnyOf]) -> Sql:
@@ -77,8 +82,8 @@ def _match(collection: Collection, match: Match) -> Sql:
     if match.field == "id" or (match.field in indexed_fields(collection) and "bool" not in kinds):
         return _column_match(f'"{match.field}"', match, kinds)
     text, parameters = _element_match(match, sorted(kinds))
-    if (collection, match.field) in ID_PREFIX and match.op == "in" and kinds == {"text"}:
-        ranges = [id_range(str(value)) for value in match.values]
+    ranges = id_ranges(collection, match)
+    if ranges:
         near = " OR ".join(["id >= ? AND id < ?"] * len(ranges))
         return f"(({near}) AND {text})", [bound for pair in ranges for bound in pair] + parameters
     return text, parameters
@@ -86,7 +91,8 @@ def _match(collection: Collection, match: Match) -> Sql:
 
 def _column_match(column: str, match: Match, kinds: set[str]) -> Sql:
     if match.op == "in":
-        return f"{column} IN ({_marks(match.values)})", [bounded(value) for value in match.values]
+        text, parameters = _in([bounded(value) for value in match.values])
+        return f"{column} {text}", parameters
     types = "('text')" if kinds == {"text"} else "('integer', 'real')"
     text = f"({column} {_COMPARE[match.op]} ? AND typeof({column}) IN {types})"
     return text, [bounded(match.values[0])]
@@ -98,9 +104,9 @@ def _element_match(match: Match, kinds: list[str]) -> Sql:
     parameters: list[Any] = [path, path]
     for name in kinds:
         values = [bounded(value) for value in match.values if kind(value) == name]
-        compare = f"IN ({_marks(values)})" if match.op == "in" else f"{_COMPARE[match.op]} ?"
+        compare, found = _in(values) if match.op == "in" else (f"{_COMPARE[match.op]} ?", values)
         tests.append(f"({_TYPES[name]} AND e.value {compare})")
-        parameters += values
+        parameters += found
     test = " OR ".join(tests) or "0"
     text = f"(json_type(doc, ?) <> 'object' AND EXISTS (SELECT 1 FROM json_each(doc, ?) AS e WHERE {test}))"
     return text, parameters
@@ -132,5 +138,8 @@ def json_path(path: str) -> str:
     return "$" + "".join(f'."{part}"' for part in path.split("."))
 
 
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
+def _in(values: Sequence[Any]) -> Sql:
+    """SQLite bounds the number of parameters; many values go as one JSON list."""
+    if len(values) > MAX_PARAMETERS:
+        return "IN (SELECT value FROM json_each(?))", [json.dumps(values)]
+    return f"IN ({', '.join('?' * len(values))})", list(values)

@@ -61,10 +61,12 @@ async def measure(url: str, folder: Path, puts: int, size: int) -> dict[str, obj
     await store.open()
     prepared = list(batches(puts, size))
     took_s: list[float] = []
+    cpu_s = time.process_time()
     for batch in prepared:
         started = time.perf_counter()
         await store.commit(batch)
         took_s.append(time.perf_counter() - started)
+    cpu_s = time.process_time() - cpu_s
     await store.close()
     took_s.sort()
     return {
@@ -73,6 +75,7 @@ async def measure(url: str, folder: Path, puts: int, size: int) -> dict[str, obj
         "batch": size,
         "puts": sum(map(len, prepared)),
         "puts_per_s": round(sum(map(len, prepared)) / sum(took_s)),
+        "cpu_us_per_put": round(cpu_s / sum(map(len, prepared)) * 1e6, 2),
         "commit_p50_ms": round(statistics.median(took_s) * 1e3, 2),
         "commit_p99_ms": round(took_s[int(len(took_s) * 0.99)] * 1e3, 2),
         "commit_max_ms": round(took_s[-1] * 1e3, 2),

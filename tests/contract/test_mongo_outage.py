@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.errors import OperationFailure, PyMongoError
 
-from awe_server.store.base import Operation, Put, Query
+from awe_server.store.base import Delete, DeleteWhere, Operation, Put, Query
 from awe_server.store.mongo import TRIES, MongoStore
 from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
 from tests.support.mongo import MongoServer, mock_client
@@ -94,6 +94,22 @@ async def test_an_unusable_url_is_refused_without_secrets() -> None:
         assert "p@ss" not in refusal.value.message
 
 
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """A database that wants a login."""
+    server = MongoServer(tmp_path, "--auth")
+    server.start()
+    yield server.url()
+    server.stop()
+
+
+async def test_a_start_that_is_not_allowed_in_says_so_at_once(guarded: str) -> None:
+    for url in (guarded, guarded.replace("://", "://ann:wrong@") + "?authSource=admin"):
+        with pytest.raises(StoreUnavailable, match=r"[Aa]uthenticat") as refusal:
+            await asyncio.wait_for(MongoStore(url).open(), 20.0)
+        assert "wrong" not in refusal.value.message
+
+
 class Trouble:
     """Makes writes of one store fail half way."""
 
@@ -147,6 +163,15 @@ async def test_passing_trouble_is_tried_again(store: MongoStore, monkeypatch: py
     assert await store.get("jobs", "k") is None
 
 
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A database on a server that is no replica set."""
+    server = MongoServer(tmp_path, "--standalone")
+    server.start()
+    yield server.url()
+    server.stop()
+
+
 async def test_without_transactions_a_torn_batch_is_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     with mock_client() as client:
         store = MongoStore("mongodb://mock/test", connect=client)
@@ -160,6 +185,22 @@ async def test_without_transactions_a_torn_batch_is_a_prefix(monkeypatch: pytest
         await store.commit(JOB_WITH_TASK)
         assert await store.get("jobs", "j") == {"id": "j"}
         await store.close()
+
+
+async def test_a_standalone_server_is_written_in_order(
+    standalone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MongoStore(standalone)
+    await store.open()
+    await store.commit([*JOB_WITH_TASK, DeleteWhere("tasks", "jobid", "none"), Delete("jobs", "none")])
+    assert await store.get("jobs", "j") == {"id": "j"}
+    trouble = Trouble(store, monkeypatch)
+    trouble.errors = [OperationFailure("no", 1)]
+    with pytest.raises(StoreUnavailable):
+        await store.commit([Put("tasks", {"id": "t2"}), Put("jobs", {"id": "j2"})])
+    assert await store.get("tasks", "t2") == {"id": "t2"}
+    assert await store.get("jobs", "j2") is None
+    await store.close()
 
 
 async def test_a_document_that_only_mongodb_finds_too_large_is_refused(store: MongoStore) -> None:

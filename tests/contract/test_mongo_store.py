@@ -1,8 +1,10 @@
 """The MongoDB store keeps the contract: on a mock, a server of the wire protocol, and a real one if given."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from awe_server.store.mongo import MongoStore
 from tests.contract.store_suite import Backend, StoreSuite
@@ -31,9 +33,11 @@ if real_mongo_url():
 
     class TestRealStore(StoreSuite):
         @pytest.fixture
-        def backend(self) -> Backend:
+        def backend(self) -> Iterator[Backend]:
             url = real_mongo_url()
-            return Backend(lambda: MongoStore(url))
+            yield Backend(lambda: MongoStore(url))
+            with MongoClient[dict[str, Any]](url) as client:
+                client.drop_database(client.get_default_database().name)
 
 else:
 

@@ -32,8 +32,9 @@ _LISTENING = re.compile(r"listening on ([\d.]+:\d+)")
 class MongoServer:
     """A SecantusDB process on a free loopback port; its data outlives a restart."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
+        self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
         self._address = "127.0.0.1:0"
 
@@ -42,7 +43,7 @@ class MongoServer:
         host, port = self._address.split(":")
         log = self._folder / f"log-{uuid.uuid4().hex}"
         command = [sys.executable, "-c", _START, "--host", host, "--port", port]
-        command += ["--storage-path", str(self._folder / "data"), "--log-level", "INFO"]
+        command += ["--storage-path", str(self._folder / "data"), "--log-level", "INFO", *self._flags]
         with log.open("wb") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self._folder)
 

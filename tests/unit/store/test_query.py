@@ -111,6 +111,20 @@ def test_indexes_are_used(collection: Collection, condition: Match, index: str) 
     assert index in plan(collection, condition)
 
 
+@pytest.mark.parametrize("field", ["jobid", "taskid", "id", "client"])
+def test_a_condition_may_have_very_many_values(field: str) -> None:
+    values = tuple(f"v{number}" for number in range(50_000))
+    assert plan("workunits", Match(field, values), AnyOf((Match(field, values), Match("rank", (1,)))))
+    document = {"id": "v49999", field: "v49999"}
+    db = sqlite3.connect(":memory:")
+    for statement in schema("workunits"):
+        db.execute(statement)
+    db.execute(upsert("workunits"), row("workunits", document, orjson.dumps(document)))
+    text, parameters = where("workunits", [Match(field, values)])
+    assert db.execute(f"SELECT id FROM workunits WHERE {text}", parameters).fetchall() == [("v49999",)]
+    db.close()
+
+
 def test_a_path_goes_through_objects_only() -> None:
     document = {"id": "d", "a": {"b": 1}, "l": [{"b": 2}]}
     assert lookup(document, "a.b") == 1

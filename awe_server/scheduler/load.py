@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
 from awe_server.scheduler.failure import halt_job, stop_work, withdraw
 from awe_server.scheduler.progress import advance_job, ranks_done
+from awe_server.scheduler.restart import standing
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     RUNNING_TASKS,
@@ -27,7 +28,7 @@ from awe_server.scheduler.state import (
 from awe_server.scheduler.submit import take_in
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 from shared_models.states import JobState, TaskState, WorkunitState
-from shared_models.times import parse_rfc3339
+from shared_models.times import parse_rfc3339, rfc3339
 
 
 @dataclass(slots=True)
@@ -127,6 +128,23 @@ def _put_right(state: State, ctx: Context, job: Job) -> None:
     elif TaskState.SUSPEND in states:
         reason = next(task.notes for task in job.tasks if task.state is TaskState.SUSPEND)
         halt_job(state, ctx, job, reason or "suspended")
+    else:
+        _catch_up(state, ctx, job)
+
+
+def _catch_up(state: State, ctx: Context, job: Job) -> None:
+    """Move tasks that were handed out, and a job that is behind its tasks, to where they stand."""
+    for task in job.tasks:
+        if task.state is TaskState.QUEUED and (task.units or task.done):
+            task.state = TaskState.IN_PROGRESS
+            task.starteddate = ctx.wall_s
+            state.touch_task(task)
+    target = standing(job)
+    if target is not job.state:
+        job.state = target
+        if target is JobState.IN_PROGRESS:
+            job.info = {**job.info, "startedtime": rfc3339(ctx.wall_s)}
+        state.touch_job(job)
 
 
 def _place(state: State, ctx: Context, task: Task, document: Document) -> None:

@@ -214,6 +214,20 @@ class TestTornBatches:
         assert loaded.jobs[job.id].state is JobState.COMPLETED
         assert changed(loaded.take()) == {"job": "completed", "ForgetJob": "job"}
 
+    def test_a_first_checkout_that_only_workunits_know(self, world: World, stored: Stored) -> None:
+        world.client()
+        job = world.submit(a_job().task("t", parts=3))
+        loaded = self.torn(world, stored, lambda: world.checkout(want=2), ("workunits", "clients"))
+        again = loaded.jobs[job.id]
+        assert (again.state, again.tasks[0].state) == (JobState.IN_PROGRESS, TaskState.IN_PROGRESS)
+        assert again.info["startedtime"] == job.info["startedtime"]
+        assert changed(loaded.take()) == {"job": "in-progress", "t": "in-progress"}
+
+    def test_a_cut_the_job_does_not_know(self, world: World, stored: Stored) -> None:
+        job = world.submit(a_job().task("t").reads("in"))
+        loaded = self.torn(world, stored, lambda: world.prepare(job.tasks[0]), ("tasks",))
+        assert loaded.jobs[job.id].state is JobState.QUEUED
+
     def test_a_result_the_task_does_not_know_completes_it(self, world: World, stored: Stored) -> None:
         world.client()
         job = world.submit(a_job().task("t"))

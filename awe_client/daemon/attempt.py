@@ -1,9 +1,13 @@
 """One attempt as the daemon sees it: what was granted, and what all attempts of its task share."""
 
+import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.environment import common_environment, encode
 from shared_models.ids import TaskId, make_workunit_id
 from shared_models.messages import GrantMessage, TaskForClient
 
@@ -12,8 +16,11 @@ AttemptKey = tuple[str, int]
 
 STDOUT_NAME = "awe_stdout.txt"
 STDERR_NAME = "awe_stderr.txt"
-SCRIPT_NAME = "awe_script.sh"
 USERATTR_NAME = "userattr.json"
+
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,219}")
+_ODD = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,15 +34,23 @@ class Needs:
 
 @dataclass(slots=True)
 class TaskSpec:
-    """What the attempts of one task share; built once per reply."""
+    """What the attempts of one task share; built once per reply.
+
+    `base_env` is what every command of this client sees, `server_url` whom it may ask.
+    """
 
     message: TaskForClient
+    base_env: Mapping[str, str]
+    server_url: str
     needs: Needs = field(init=False)
     stdout: str = field(init=False)  #: file names in the work directory
     stderr: str = field(init=False)
     stdin: str | None = field(init=False)
     outputs: list[dict[str, Any]] = field(init=False)  #: those that a client uploads
     must_prepare: bool = field(init=False)  #: something has to be put into the work directory first
+    common_env: dict[str, str] = field(init=False)  #: what the environments of all attempts share
+    common_env_bytes: dict[bytes, bytes] = field(init=False)
+    words: list[bytes] | None = None  #: the command's words, once known, if all attempts have the same
 
     def __post_init__(self) -> None:
         message = self.message
@@ -57,6 +72,8 @@ class TaskSpec:
             or message.get("userattr")
             or "/" in self.stdout + self.stderr
         )
+        self.common_env = common_environment(self.base_env, message, self.needs.cores, self.server_url)
+        self.common_env_bytes = encode(self.common_env)
 
 
 @dataclass(slots=True)
@@ -84,6 +101,16 @@ class Attempt:
         return self.task.message.get("part_input") if self.part or self.length >= 0 else None
 
 
+def _folder_name(id: str) -> str:
+    """A workunit id as one part of a path.
+
+    Most as they are, odd or long ones made plain and told apart by hash.
+    """
+    if _PLAIN_ID.fullmatch(id):
+        return id
+    return f"{_ODD.sub('_', id)[:200]}-{hashlib.sha256(id.encode()).hexdigest()[:16]}"
+
+
 def from_grant(grant: GrantMessage, task: TaskSpec, work_root: Path) -> Attempt:
     """Build an attempt; its directory is `<work>/<id[0:2]>/<id[2:4]>/<id[4:6]>/<id>.<attempt>`.
 
@@ -97,7 +124,7 @@ def from_grant(grant: GrantMessage, task: TaskSpec, work_root: Path) -> Attempt:
         rank=grant["rank"],
         number=grant["attempt"],
         token=grant["token"],
-        directory=work_root / id[0:2] / id[2:4] / id[4:6] / f"{id}.{grant['attempt']}",
+        directory=Path(f"{work_root}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}"),
         part=grant.get("part") or "",
         offset=grant.get("offset", -1),
         length=grant.get("length", -1),

@@ -63,11 +63,10 @@ class Daemon:
             spool=self._spool,
             capacity=self._capacity,
             live_logs=LiveLogs(self._servers),
-            base_env=inherited(os.environ),
-            server_url=lambda: self._servers.current.base_url,
             grace_s=settings.grace_s,
             on_news=self._loop.notify,
         )
+        self._base_env = inherited(os.environ)
         self._draining = False
         self._hurried = False
         self._suspended = False
@@ -274,7 +273,8 @@ class Daemon:
         self._admit(reply)
 
     def _admit(self, reply: ReplyMessage) -> None:
-        tasks = {id: TaskSpec(message) for id, message in reply["tasks"].items()}
+        url = self._servers.current.base_url
+        tasks = {id: TaskSpec(message, self._base_env, url) for id, message in reply["tasks"].items()}
         for grant in reply["work"]:
             self._workshop.admit(from_grant(grant, tasks[grant["task"]], self._root.path))
         if self._draining:

@@ -7,12 +7,17 @@ attempt.
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from awe_client.daemon.attempt import SCRIPT_NAME, Attempt
 from shared_models.arguments import split_arguments
 from shared_models.errors import InvalidDocument
+from shared_models.messages import TaskForClient
+
+if TYPE_CHECKING:
+    from awe_client.daemon.attempt import Attempt
 
 INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ")
+SCRIPT_NAME = "awe_script.sh"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -23,47 +28,71 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     return base
 
 
-def command_environment(base: Mapping[str, str], attempt: Attempt, server: str) -> dict[str, str]:
-    """The whole environment of one attempt."""
-    message = attempt.task.message
-    env = dict(base)
-    # Temporary files go where they are removed with everything else, and where no other attempt sees them.
-    env["TMPDIR"] = str(attempt.directory)
-    public = (message["cmd"].get("environ") or {}).get("public") or {}
-    env.update(public)
-    env.update(message.get("private_env") or {})
-    env["AWE_SERVER"] = server
-    env["AWE_JOB_ID"] = message["jobid"]
-    env["AWE_TASK_ID"] = message["id"]
-    env["AWE_WORK_ID"] = attempt.id
-    env["AWE_RANK"] = str(attempt.rank)
-    env["AWE_TOTALWORK"] = str(message["totalwork"])
-    env["AWE_ATTEMPT"] = str(attempt.number)
-    env["AWE_CORES"] = str(attempt.task.needs.cores)
-    first = public.get("AWE_ARRAY_FIRST", "")
+def common_environment(
+    base: Mapping[str, str], message: TaskForClient, cores: int, server_url: str
+) -> dict[str, str]:
+    """What the environments of a task's attempts share."""
+    return {
+        **base,
+        **_public(message),
+        **(message.get("private_env") or {}),
+        "AWE_SERVER": server_url,
+        "AWE_JOB_ID": message["jobid"],
+        "AWE_TASK_ID": message["id"],
+        "AWE_TOTALWORK": str(message["totalwork"]),
+        "AWE_CORES": str(cores),
+    }
+
+
+def own_environment(attempt: "Attempt") -> dict[str, str]:
+    """What one attempt's environment adds."""
+    own = {
+        "AWE_WORK_ID": attempt.id,
+        "AWE_RANK": str(attempt.rank),
+        "AWE_ATTEMPT": str(attempt.number),
+    }
+    if "TMPDIR" not in attempt.task.common_env:
+        # Temporary files go where they are removed with everything else, and where no other attempt sees
+        # them.
+        own["TMPDIR"] = str(attempt.directory)
+    first = _public(attempt.task.message).get("AWE_ARRAY_FIRST", "")
     if first.lstrip("-").isdigit():
-        env["AWE_ARRAY_INDEX"] = str(int(first) + max(attempt.rank, 1) - 1)
-    return env
+        own["AWE_ARRAY_INDEX"] = str(int(first) + max(attempt.rank, 1) - 1)
+    return own
 
 
-def command_words(attempt: Attempt, env: Mapping[str, str]) -> list[str]:
-    """The words the command is started with, its name first. Raises InvalidDocument."""
-    message = attempt.task.message
-    cmd = message["cmd"]
+def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
+    """The words the command is started with, its name first. Raises InvalidDocument.
+
+    Without `@` and `${` they are the same for all attempts of a task, and are made once.
+    """
+    task = attempt.task
+    if task.words is not None:
+        return task.words
+    cmd = task.message["cmd"]
+    args, args_array = cmd.get("args") or "", cmd.get("args_array") or []
     inputs = {
         entry["filename"]: str(attempt.directory / entry["filename"])
-        for entry in message["inputs"]
+        for entry in task.message["inputs"]
         if not entry.get("nofile")
     }
-    words = split_arguments(cmd.get("args") or "", cmd.get("args_array") or [], inputs, env)
+    words = split_arguments(args, args_array, inputs, {**task.common_env, **own})
     if cmd.get("cmd_script"):
-        return ["bash", SCRIPT_NAME, *words]
-    name = cmd.get("name") or ""
-    if not name:
+        words = ["bash", SCRIPT_NAME, *words]
+    elif cmd.get("name"):
+        words = [cmd["name"], *words]
+    else:
         raise InvalidDocument("cmd.name: is empty, and there is no cmd_script")
-    return [name, *words]
+    encoded = [os.fsencode(word) for word in words]
+    if not any("@" in text or "${" in text for text in (args, *args_array)):
+        task.words = encoded
+    return encoded
 
 
 def encode(env: Mapping[str, str]) -> dict[bytes, bytes]:
     """As the kernel takes it."""
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _public(message: TaskForClient) -> dict[str, str]:
+    return (message["cmd"].get("environ") or {}).get("public") or {}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from awe_client.daemon.attempt import SCRIPT_NAME, USERATTR_NAME, Attempt
+from awe_client.daemon.attempt import USERATTR_NAME, Attempt
+from awe_client.daemon.environment import SCRIPT_NAME
 from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error, shown

@@ -9,13 +9,13 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt, AttemptKey
-from awe_client.daemon.environment import command_environment, command_words, encode
+from awe_client.daemon.environment import command_words, encode, own_environment
 from awe_client.daemon.executor import CommandSpec, ExecutorPool
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, report_of
@@ -76,8 +76,6 @@ class Workshop:
         spool: Spool,
         capacity: Capacity,
         live_logs: LiveLogs,
-        base_env: Mapping[str, str],
-        server_url: Callable[[], str],
         grace_s: float,
         on_news: Callable[[], None],
     ) -> None:
@@ -88,8 +86,6 @@ class Workshop:
         self._spool = spool
         self._capacity = capacity
         self._live_logs = live_logs
-        self._base_env = base_env
-        self._server_url = server_url
         self._grace_s = grace_s
         self._on_news = on_news
         self._holdings: dict[AttemptKey, Holding] = {}
@@ -279,10 +275,10 @@ class Workshop:
 
     def _command_spec(self, holding: Holding) -> CommandSpec:
         attempt, task = holding.attempt, holding.attempt.task
-        env = command_environment(self._base_env, attempt, self._server_url())
+        own = own_environment(attempt)
         return CommandSpec(
-            argv=[os.fsencode(word) for word in command_words(attempt, env)],
-            env=encode(env),
+            argv=command_words(attempt, own),
+            env={**task.common_env_bytes, **encode(own)},
             cwd=os.fsencode(attempt.directory),
             make_dir=not task.must_prepare,
             stdin=os.fsencode(task.stdin) if task.stdin else None,

@@ -47,7 +47,9 @@ async def launch(server: FakeServer, tmp_path: Path) -> AsyncIterator[Launch]:
             await process.wait()
 
 
-async def test_no_command_survives_a_daemon_that_is_killed(server: FakeServer, launch: Launch) -> None:
+async def test_no_command_survives_a_daemon_that_is_killed(
+    server: FakeServer, launch: Launch, tmp_path: Path
+) -> None:
     daemon = await launch("--executors", "2")
     mark = "mark" + secrets.token_hex(8)
     args = ["-c", f"trap '' TERM; setsid bash -c 'exec -a {mark} sleep 1000' & exec -a {mark} sleep 1000"]
@@ -56,7 +58,7 @@ async def test_no_command_survives_a_daemon_that_is_killed(server: FakeServer, l
     daemon.kill()
     await daemon.wait()
     await no_more(mark, 5.0)
-    await no_more("executor_main.py", 5.0)
+    await no_more(str(tmp_path / "work" / "fresh"), 5.0)
 
 
 async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -51,16 +52,15 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise CannotStart(f"cannot use the data directory {settings.data_dir}: {exc.strerror}") from exc
-    engine = Engine(open_store(settings.store_url, settings.data_dir), settings, clock, fatal)
-    nodes = NodeStore(
-        settings.data_dir / "nodes",
-        engine,
-        new_id,
-        clock.wall,
-        settings.free_floor_bytes,
-    )
-    logs_dir = settings.data_dir / "logs"
-    engine.attach(BackgroundDuties(engine, nodes, logs_dir, new_id, fatal))
+    store = open_store(settings.store_url, settings.data_dir)
+    # What belongs to documents that are forgotten at exit is kept apart from what is not.
+    folder = settings.data_dir / "memory" if settings.store_url == "memory:" else settings.data_dir
+    if folder != settings.data_dir:
+        shutil.rmtree(folder, ignore_errors=True)
+    engine = Engine(store, settings, clock, fatal)
+    nodes = NodeStore(folder / "nodes", engine, new_id, clock.wall, settings.free_floor_bytes)
+    logs_dir = folder / "logs"
+    engine.attach(BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal))
     return Services(
         engine=engine, nodes=nodes, settings=settings, logs_dir=logs_dir, new_id=new_id, wall=clock.wall
     )

@@ -59,13 +59,17 @@ def serve(
     lease_s: Annotated[
         float | None, typer.Option(help="Seconds until a silent client loses its work.")
     ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby", help="Wait while another server owns the store, then take over."),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="human or json.")] = None,
 ) -> None:
     """Run the server until SIGTERM or SIGINT."""
     settings = _settings(
         config, host=host, port=port, data_dir=data, store_url=store, policy=policy, public_url=public_url,
-        domain=domain, lease_s=lease_s, log_level=log_level, log_format=log_format,
+        domain=domain, lease_s=lease_s, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)
     raise typer.Exit(composition.run(settings))

@@ -23,6 +23,26 @@ log = logging.getLogger(__name__)
 ORPHANS_EVERY_S = 3600.0
 
 
+class WrongFolder(AweError):
+    """{folder} holds the files of another store (server {found}); give this store a --data of its own."""
+
+    code = "wrong_folder"
+
+
+def _claim(mark: Path, server_uuid: str) -> None:
+    """Refuse files that another store's documents name: to us they would be orphans."""
+    try:
+        found = mark.read_text().strip()
+    except FileNotFoundError:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        whole = mark.with_suffix(".new")
+        whole.write_text(server_uuid + "\n")
+        whole.rename(mark)
+        return
+    if found != server_uuid:
+        raise WrongFolder(folder=mark.parent, found=found)
+
+
 class BackgroundDuties:
     """Starts and stops all of them together."""
 
@@ -30,11 +50,14 @@ class BackgroundDuties:
         self,
         engine: Engine,
         nodes: NodeStore,
+        folder: Path,
         logs_dir: Path,
         new_id: Callable[[], str],
         fatal: Callable[[BaseException], None],
     ) -> None:
         settings = engine.settings
+        self._engine = engine
+        self._folder = folder
         self._fatal = fatal
         self._nodes = nodes
         self._http = httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
@@ -49,7 +72,8 @@ class BackgroundDuties:
         return self.effects.troubles
 
     async def start(self) -> None:
-        """Begin; the state has been read."""
+        """Begin; the state has been read, nobody is served yet. Raises WrongFolder."""
+        await asyncio.to_thread(_claim, self._folder / "server", self._engine.server_uuid)
         await self._nodes.start()
         self.effects.start()
         self._running = [

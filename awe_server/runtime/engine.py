@@ -36,6 +36,7 @@ from awe_server.store.base import (
     Query,
     Store,
 )
+from awe_server.store.errors import StoreLocked
 from shared_models.errors import AweError, JobNotFound, ShuttingDown, StoreUnavailable, Unavailable
 from shared_models.ids import ClientId, JobId, WorkunitId
 
@@ -46,6 +47,7 @@ T = TypeVar("T")
 
 TOKEN_BYTES = 16
 RELOAD_PAUSE_S = 10.0  #: a bug that strikes again this soon is answered with 500 only
+STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -371,6 +373,7 @@ class Engine:
         try:
             await self._committer.idle()
             await self._recover()
+            self._go_on()
             log.warning("state_reloaded")
         except Exception as exc:  # noqa: BLE001 - whatever it is, going on without a state is worse
             self._fatal(exc)
@@ -409,11 +412,26 @@ class Engine:
         """
         self._phase = Phase.STARTING
         log.info("store_opens", extra={"store": self._store.name})
-        await recovery.patiently(self._store.open, "open")
+        await self._open()
         self._writer = asyncio.create_task(self._committer.run())
         await self._recover()
         if self._duties is not None:
             await self._duties.start()
+        self._go_on()
+
+    async def _open(self) -> None:
+        waiting = False
+        while True:
+            try:
+                await recovery.patiently(self._store.open, "open")
+                return
+            except StoreLocked as exc:
+                if not self.settings.standby:
+                    raise
+                if not waiting:
+                    log.info("standing_by", extra={"reason": exc.message})
+                waiting = True
+            await asyncio.sleep(STANDBY_S)
 
     async def _recover(self) -> None:
         self._live = await recovery.patiently(
@@ -423,6 +441,9 @@ class Engine:
         self._visitors.clear()
         self.waiters.reset()
         self._loaded = True
+
+    def _go_on(self) -> None:
+        """Serve, and write what reading the state put right."""
         if self._phase is Phase.STARTING:
             self._phase = Phase.READY
         if not self._live.changes.is_empty():

@@ -10,6 +10,7 @@ from awe_server.scheduler.jobs import resume_job, set_clientgroups, set_priority
 from awe_server.scheduler.queue import resume_queue, suspend_queue
 from awe_server.scheduler.suspension import resume_client, suspend_client
 from awe_server.scheduler.tick import tick
+from shared_models.documents import JobDocument
 from shared_models.errors import ClientNotFound, ClientSuspended, QueueSuspended
 from shared_models.ids import ClientId
 from shared_models.messages import Free
@@ -190,8 +191,6 @@ class TestEligible:
         assert skipped(world) == {reason: 1}
 
     def test_a_container_needs_an_engine_unless_a_stock_worker_keeps_silent(self, world: World) -> None:
-        from shared_models.documents import JobDocument
-
         cmd = {"name": "x", "Dockerimage": "repo/x:1"}
         world.submit(JobDocument.model_validate({"tasks": [{"taskid": "t", "cmd": cmd, "totalwork": 2}]}))
         world.client()

@@ -4,11 +4,12 @@ import pytest
 
 from awe_server.scheduler.failure import CLIENT_LIMIT_REASON, MAX_GIVEN_BACK, MAX_NODE_FAILURES, skip_workunit
 from awe_server.scheduler.jobs import resume_job, suspend_job
-from awe_server.scheduler.state import Client, Job, Workunit
+from awe_server.scheduler.state import Client, Job, Task, Workunit
+from awe_server.scheduler.suspension import remove_client, suspend_client
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState, WorkunitState
-from tests.builders import World, a_job, changed
+from tests.builders import World, a_job, changed, job_id
 
 K = FailureKind
 OWN = [K.COMMAND, K.SIGNAL, K.TIMEOUT, K.OOM, K.OUTPUT]
@@ -312,8 +313,6 @@ class TestBlame:
         assert unit.blamed == {"node": "c1", "work": "c2"}
 
     def test_blame_of_a_client_that_is_gone_is_nobodys(self, world: World) -> None:
-        from awe_server.scheduler.suspension import remove_client
-
         _, unit = start(world, clients=2)
         world.fail(unit)
         remove_client(world.state, world.ctx, ClientId("c1"))
@@ -404,8 +403,6 @@ class TestReleased:
         first, second = (world.submit(a_job().task("t", parts=3)) for _ in range(2))
         units = [g.unit for g in world.checkout(want=6)]
         units[0].given_back = MAX_GIVEN_BACK - 1
-        from awe_server.scheduler.suspension import suspend_client
-
         suspend_client(world.state, world.ctx, ClientId("c1"))
         assert (first.state, second.state) == (JobState.SUSPEND, JobState.IN_PROGRESS)
         assert {u.state for u in units[:3]} == {WorkunitState.SUSPEND}
@@ -440,9 +437,6 @@ class TestCancelled:
 
 
 def test_the_skip_list_is_bounded_and_drops_the_oldest() -> None:
-    from awe_server.scheduler.state import Task
-    from tests.builders import job_id
-
     client = Client(ClientId("c"))
     job = Job(job_id(), 1, {}, {})
     task = Task(f"{job.id}_t", job, "t", 0)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import pytest
 
 from awe_server.scheduler.graph import find_cycle
 from awe_server.scheduler.state import PrepareTask
+from awe_server.scheduler.submit import submit_job
 from shared_models.documents import JobDocument
 from shared_models.errors import AlreadyExists, InvalidDocument
 from shared_models.limits import MAX_TASK_DOCUMENT_BYTES
@@ -82,8 +83,6 @@ def test_the_same_key_gives_the_same_job_but_only_to_its_owner(world: World) -> 
 
 
 def test_an_id_is_used_once(world: World) -> None:
-    from awe_server.scheduler.submit import submit_job
-
     job = world.submit(a_job().task("t"))
     with pytest.raises(AlreadyExists):
         submit_job(world.state, world.ctx, a_job().task("t").build(), job_id=job.id, owner="x")

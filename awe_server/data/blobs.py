@@ -1,8 +1,4 @@
-"""Files that are whole or not there: write beside, hash, fsync, rename, fsync the folder; never patched.
-
-A file being written is held under an exclusive lock (flock), so at start a temporary file without a lock
-belongs to a process that died, whatever its number was, and is removed.
-"""
+"""Files that are whole or not there: write beside, hash, fsync, rename, fsync the folder; never patched."""
 
 import fcntl
 import hashlib
@@ -15,7 +11,14 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from awe_server.data.files import TEMPORARY_PREFIX, free_bytes, fsync_folder, make_folder, no_space_mapped
+from awe_server.data.files import (
+    TEMPORARY_PREFIX,
+    free_bytes,
+    fsync_folder,
+    make_folder,
+    no_space_mapped,
+    walk,
+)
 from awe_server.data.indexes import SIDECAR_SUFFIX
 from awe_server.data.ports import FileFact
 from shared_models.errors import NoSpace
@@ -177,41 +180,4 @@ class BlobStore:
 
     def walk(self) -> Iterator[os.DirEntry[str]]:
         """Every file below the root: blobs, their indexes, temporary files."""
-        return _walk(self.root)
-
-
-def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        entries = os.scandir(folder)
-    except FileNotFoundError:
-        return
-    with entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path))
-            else:
-                yield entry
-
-
-def clean_temporary(root: Path) -> int:
-    """Remove temporary files below `root` that no living process holds; says how many."""
-    removed = 0
-    for entry in _walk(root):
-        if entry.name.startswith(TEMPORARY_PREFIX) and _is_abandoned(entry.path):
-            Path(entry.path).unlink(missing_ok=True)
-            removed += 1
-    return removed
-
-
-def _is_abandoned(path: str) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+        return walk(self.root)

@@ -1,32 +1,37 @@
-"""Run index scans in worker processes, so that neither the event loop nor another request waits for them."""
+"""Run index scans beside the server: the event loop goes on, and a scan that is killed takes nothing with it.
+
+Each scan of a larger file is a process of its own. A pool would save its start (0.1 s), but the pool of the
+standard library can wait for ever when one worker is killed while another one starts.
+"""
 
 import asyncio
-import multiprocessing
+import json
 import os
-import signal
-import threading
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.process import BaseProcess
+import sys
+from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+import anyio
 from anyio import to_thread
 
 from awe_server.data.build import SCANNED_KINDS, build_index
 from awe_server.data.indexes import size_units
 from awe_server.data.ports import IndexFact
+from awe_server.data.worker import read_answer
 from shared_models.errors import AweError, BadRequest
 from shared_models.limits import MIB
 
-INLINE_BYTES = MIB // 4  #: smaller files are scanned in a thread: that is over before a process has started
-WORKERS = 2
+INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
+PROCESSES = 2
+_PACKAGES = str(Path(__file__).parents[2])
 
 
 class IndexBuilder:
-    """Builds index files; the worker processes are started with the first large one."""
+    """Builds index files."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._free = asyncio.Semaphore(PROCESSES)
+        self._running: set[Process] = set()
 
     async def build(self, blob: Path, kind: str, name: str) -> IndexFact:
         """Build one index; `name` is what errors call the file.
@@ -41,44 +46,49 @@ class IndexBuilder:
         if size <= INLINE_BYTES:
             units, form = await to_thread.run_sync(build_index, blob, kind, name)
         else:
-            units, form = await self._in_process(blob, kind, name)
+            async with self._free:
+                units, form = await self._in_process(blob, kind, name)
         return IndexFact(kind, units, form)
 
     async def close(self) -> None:
-        """Stop the worker processes after what they are doing; safe to call twice."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await to_thread.run_sync(lambda: pool.shutdown(cancel_futures=True))
+        """End the scans that run; safe to call twice."""
+        for process in list(self._running):
+            await _end(process)
 
     async def _in_process(self, blob: Path, kind: str, name: str) -> tuple[int, str]:
-        """Try twice: a worker that is killed takes the scans beside it down, too."""
-        for _ in range(2):
-            pool = self._pool = self._pool or _new_pool()
-            try:
-                return await asyncio.get_running_loop().run_in_executor(pool, build_index, blob, kind, name)
-            except BrokenProcessPool:
-                if self._pool is pool:
-                    self._pool = None
-                await to_thread.run_sync(pool.shutdown)
-        raise AweError(
-            f"The index '{kind}' of {name} was not built: its process was killed (out of memory?)."
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "awe_server.data.worker",
+            stdin=PIPE,
+            stdout=PIPE,
+            env={**os.environ, "PYTHONPATH": _PACKAGES},
+            start_new_session=True,  # Ctrl-C is for the server
         )
+        self._running.add(process)
+        try:
+            line = await _ask(process, {"blob": str(blob), "kind": kind, "name": name})
+        finally:
+            self._running.discard(process)
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        try:
+            return read_answer(line)
+        except ValueError as exc:
+            how = f"its process ended with {process.returncode}"
+            raise AweError(f"The index '{kind}' of {name} was not built: {how} (out of memory?).") from exc
 
 
-def _new_pool() -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(WORKERS, mp_context=context, initializer=_start_worker)
+async def _ask(process: Process, request: dict[str, str]) -> bytes:
+    """Send the request, wait for the end of the answer; stdin stays open meanwhile."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    return await process.stdout.read()
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the server, let its work go first, and end when it ends, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(5)
-    server = multiprocessing.parent_process()
-    if server is not None:
-        threading.Thread(target=_end_with, args=(server,), daemon=True).start()
-
-
-def _end_with(server: BaseProcess) -> None:
-    server.join()
-    os._exit(1)
+async def _end(process: Process) -> None:
+    """Closing stdin ends it, if its end was not the reason to come here."""
+    assert process.stdin is not None
+    process.stdin.close()
+    await process.wait()

@@ -1,7 +1,13 @@
-"""Durable handling of names and space on a POSIX file system."""
+"""Durable handling of names and space on a POSIX file system.
+
+A file being written is held under an exclusive lock (flock), so a temporary file without a lock belongs to a
+process that died, whatever its number was.
+"""
 
 import contextlib
 import errno
+import fcntl
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,3 +52,41 @@ def no_space_mapped() -> Iterator[None]:
         if exc.errno in _FULL:
             raise NoSpace from exc
         raise
+
+
+def walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Every file below a folder; nothing if there is no such folder."""
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from walk(Path(entry.path))
+            else:
+                yield entry
+
+
+def clean_temporary(root: Path, older_than_s: float = math.inf) -> int:
+    """Remove temporary files below `root`, written before a time, that no living process holds; how many."""
+    removed = 0
+    for entry in walk(root):
+        if entry.name.startswith(TEMPORARY_PREFIX) and _is_abandoned(entry.path, older_than_s):
+            Path(entry.path).unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _is_abandoned(path: str, older_than_s: float) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(descriptor).st_mtime < older_than_s
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)

@@ -4,6 +4,7 @@ Form: 8 bytes of magic, the number of units, one offset per unit, the end; numbe
 Parts are named as AWE does: `3-4` or `5`, counted from 1.
 """
 
+import fcntl
 import mmap
 import os
 import re
@@ -40,6 +41,7 @@ def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int
     units = 0
     try:
         with temporary.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # see files.clean_temporary
             file.write(_HEADER.pack(MAGIC, 0))
             for piece in starts:
                 units += len(piece)

@@ -14,10 +14,11 @@ from weakref import WeakValueDictionary
 from anyio import to_thread
 
 from awe_server.data import documents as docs
-from awe_server.data.blobs import BlobStore, clean_temporary
+from awe_server.data.blobs import BlobStore
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek
 from awe_server.data.errors import MissingPart, NoFile, NoIndex
+from awe_server.data.files import clean_temporary
 from awe_server.data.indexes import IndexFiles, locate_size, sidecar
 from awe_server.data.merge import merge
 from awe_server.data.orphans import collect

@@ -8,7 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from awe_server.data.blobs import BlobStore
-from awe_server.data.files import TEMPORARY_PREFIX
+from awe_server.data.files import TEMPORARY_PREFIX, clean_temporary
 from awe_server.data.indexes import SIDECAR_SUFFIX
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import DocumentPort
@@ -18,12 +18,13 @@ _BATCH = 500  #: files looked up in one query
 
 
 async def collect(blobs: BlobStore, parts: PartStore, documents: DocumentPort, older_than_s: float) -> int:
-    """Remove blobs, indexes and staged parts written before `older_than_s` that no node names.
+    """Remove blobs, indexes and staged parts written before `older_than_s` that no node names; how many.
 
     The files are listed before the documents are asked, and young files are left alone: an upload that was
     just completed may not be named yet.
     """
-    removed = 0
+    removed = await to_thread.run_sync(clean_temporary, blobs.root, older_than_s)
+    removed += await to_thread.run_sync(clean_temporary, parts.root, older_than_s)
     for batch in _batches(await to_thread.run_sync(_old_blobs, blobs, older_than_s)):
         named = {
             name for document in await _nodes(documents, map(_owner, batch)) if (name := document["_blob"])

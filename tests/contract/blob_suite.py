@@ -10,7 +10,8 @@ from unittest import mock
 import pytest
 
 from awe_server.data import blobs as blobs_module
-from awe_server.data.blobs import BUFFER_BYTES, BlobStore, Writer, clean_temporary
+from awe_server.data.blobs import BUFFER_BYTES, BlobStore, Writer
+from awe_server.data.files import clean_temporary
 from shared_models.errors import NoSpace
 
 

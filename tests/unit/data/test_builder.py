@@ -2,19 +2,20 @@
 
 import asyncio
 import gzip
+import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from awe_server.data.builder import INLINE_BYTES, IndexBuilder
+from awe_server.data import worker
+from awe_server.data.builder import INLINE_BYTES, PROCESSES, IndexBuilder
 from awe_server.data.errors import InvalidData, NotCuttable
-from awe_server.data.indexes import IndexFiles
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact
 from shared_models.errors import AweError, BadRequest, Conflict, NoSpace
@@ -95,10 +96,26 @@ async def test_an_unknown_kind_is_refused(nodes: NodeStore, kind: str) -> None:
         await nodes.build_index("node-1", kind)
 
 
-async def test_errors_of_a_worker_arrive_whole() -> None:
-    error = InvalidData(file="a", record=1, line=2, problem="p")
-    copy = pickle.loads(pickle.dumps(error))
-    assert (copy.message, copy.fields, copy.code) == (error.message, error.fields, "invalid_data")
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidData(file="a", record=1, line=2, problem="p"),
+        NotCuttable(file="a", reason="r"),
+        NoSpace(),
+        FileNotFoundError(),
+    ],
+)
+def test_a_refusal_comes_out_of_a_process_as_it_went_in(error: Exception) -> None:
+    with mock.patch("awe_server.data.worker.build_index", side_effect=error):
+        reply = worker.answer({"blob": "b", "kind": "record", "name": "n"})
+    with pytest.raises(type(error)) as caught:
+        worker.read_answer(json.dumps(reply).encode())
+    assert str(caught.value) == str(error)
+
+
+def test_what_is_no_refusal_is_not_answered() -> None:
+    with mock.patch("awe_server.data.worker.build_index", side_effect=AweError()), pytest.raises(AweError):
+        worker.answer({"blob": "b", "kind": "record", "name": "n"})
 
 
 async def test_an_index_is_built_once(nodes: NodeStore, port: MemoryPort) -> None:
@@ -164,38 +181,60 @@ async def test_the_loop_runs_on_while_a_process_scans(nodes: NodeStore) -> None:
     assert longest < 0.5
 
 
-async def test_a_killed_worker_is_replaced_and_a_scan_that_kills_two_is_given_up(tmp_path: Path) -> None:
+async def test_a_killed_scan_is_an_error_and_takes_no_other_scan_with_it(tmp_path: Path) -> None:
     blob = tmp_path / "blob"
     blob.write_bytes(LARGE)
-    builder = IndexBuilder()
-    await builder.build(blob, "record", "reads")
-    assert builder._pool is not None
-    for pid in builder._pool._processes:
-        os.kill(pid, signal.SIGKILL)
-    assert (await builder.build(blob, "record", "reads")).total_units == 7500
-    assert IndexFiles().locate(blob, "record", "1")[0] == 0
-    await builder.close()
-
-
-async def test_a_scan_that_kills_two_workers_is_given_up(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)  # opening it never returns
     builder = IndexBuilder()
-    scan = asyncio.create_task(builder._in_process(fifo, "record", "reads"))
-    killed: set[int] = set()
+    hanging = asyncio.create_task(builder._in_process(fifo, "record", "reads"))
+    await eventually(lambda: len(builder._running) == 1)
+    (process,) = builder._running
+    assert (await builder.build(blob, "record", "reads")).total_units == 7500
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(AweError, match=r"index 'record' of reads was not built: its process ended with -9"):
+        await hanging
 
-    def killed_another() -> bool:
-        workers = set(builder._pool._processes if builder._pool else ()) - killed
-        for pid in workers:
-            os.kill(pid, signal.SIGKILL)
-        killed.update(workers)
-        return scan.done()
 
-    await eventually(killed_another)
-    with pytest.raises(AweError, match="process was killed"):
-        await scan
-    assert len(killed) >= 2
+async def test_no_scan_goes_on_after_its_end_or_its_cancellation(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    builder = IndexBuilder()
+    scans = [asyncio.create_task(builder._in_process(fifo, "record", "reads")) for _ in range(2)]
+    await eventually(lambda: len(builder._running) == 2)
+    processes = list(builder._running)
+    scans[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await scans[0]
     await builder.close()
+    with pytest.raises(AweError):
+        await scans[1]
+    await builder.close()
+    assert not any(_is_alive(process.pid) for process in processes)
+
+
+async def test_a_scan_that_fails_for_an_unknown_reason_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AweError, match="its process ended with 1"):
+        await IndexBuilder()._in_process(tmp_path, "record", "reads")  # a folder
+    assert "IsADirectoryError" in capfd.readouterr().err
+
+
+async def test_only_so_many_scans_run_at_once(nodes: NodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    plain = IndexBuilder._in_process
+
+    async def counted(self: IndexBuilder, blob: Path, kind: str, name: str) -> tuple[int, str]:
+        nonlocal most
+        most = max(most, len(self._running) + 1)
+        return await plain(self, blob, kind, name)
+
+    monkeypatch.setattr(IndexBuilder, "_in_process", counted)
+    for _ in range(4):
+        await nodes.create(stream(LARGE))
+    await asyncio.gather(*(nodes.build_index(f"node-{number}", "record") for number in range(1, 5)))
+    assert most <= PROCESSES
 
 
 SERVER = """
@@ -205,27 +244,26 @@ from awe_server.data.builder import IndexBuilder
 
 async def main():
     builder = IndexBuilder()
-    await builder.build(Path(sys.argv[1]), 'record', 'x')
-    print(*builder._pool._processes, flush=True)
-    await asyncio.sleep(60)
+    scan = asyncio.create_task(builder._in_process(Path(sys.argv[1]), 'record', 'x'))
+    while not builder._running:
+        await asyncio.sleep(0.01)
+    print(*(process.pid for process in builder._running), flush=True)
+    await scan
 
-if __name__ == '__main__':
-    asyncio.run(main())
+asyncio.run(main())
 """
 
 
-def test_workers_end_with_their_server_even_if_it_is_killed(tmp_path: Path) -> None:
-    blob = tmp_path / "blob"
-    blob.write_bytes(LARGE)
-    script = tmp_path / "server.py"
-    script.write_text(SERVER)
+def test_a_scan_ends_with_its_server_even_if_that_is_killed(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     env = {**os.environ, "PYTHONPATH": os.getcwd()}
-    with subprocess.Popen([sys.executable, script, blob], stdout=subprocess.PIPE, env=env) as server:
+    with subprocess.Popen([sys.executable, "-c", SERVER, fifo], stdout=subprocess.PIPE, env=env) as server:
         assert server.stdout is not None
-        workers = [int(pid) for pid in server.stdout.readline().split()]
+        pid = int(server.stdout.readline())
+        assert _is_alive(pid)
         server.kill()
-    assert workers
-    eventually_sync(lambda: not any(map(_is_alive, workers)))
+    eventually_sync(lambda: not _is_alive(pid))
 
 
 def _index_files(root: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +12,8 @@ from unittest import mock
 
 import pytest
 
-from awe_server.data.blobs import BlobStore, clean_temporary
+from awe_server.data.blobs import BlobStore
+from awe_server.data.files import clean_temporary
 from awe_server.data.nodes import NodeStore
 from awe_server.data.parts import PartStore
 from shared_models.errors import StoreUnavailable
@@ -196,5 +198,6 @@ def test_what_an_upload_left_behind_is_cleaned_once_its_process_is_dead(tmp_path
         assert upload.stdout.readline() == b"written\n"
         assert clean_temporary(tmp_path) == 0
         upload.kill()
+    assert clean_temporary(tmp_path, time.time() - 60) == 0  # too young for the collector
     assert clean_temporary(tmp_path) == 1
     assert _files(tmp_path) == []

@@ -1,0 +1,62 @@
+"""One scan in a process of its own: a request on stdin, an answer on stdout, both one JSON object in a line.
+
+stdin stays open while the server lives: when it closes, the process ends, however the server ended.
+Run as `python -m awe_server.data.worker` by builder.py.
+"""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from awe_server.data.build import build_index
+from awe_server.data.errors import InvalidData, NotCuttable
+from shared_models.errors import AweError, NoSpace
+
+#: What a scan may refuse; the server raises the same again.
+REFUSALS: dict[str, type[Exception]] = {
+    "invalid_data": InvalidData,
+    "not_cuttable": NotCuttable,
+    "no_space": NoSpace,
+    "file_not_found": FileNotFoundError,
+}
+
+
+def answer(request: dict[str, str]) -> dict[str, Any]:
+    """Do what is asked for: `units` and `format`, or `refused` and the refusal's fields."""
+    try:
+        units, form = build_index(Path(request["blob"]), request["kind"], request["name"])
+    except FileNotFoundError:
+        return {"refused": "file_not_found", "fields": {}}
+    except AweError as exc:
+        if exc.code not in REFUSALS:
+            raise
+        return {"refused": exc.code, "fields": exc.fields}
+    return {"units": units, "format": form}
+
+
+def read_answer(line: bytes) -> tuple[int, str]:
+    """Units and format. Raises the refusal; ValueError if there is no answer."""
+    reply = json.loads(line)
+    if "refused" in reply:
+        raise REFUSALS[reply["refused"]](**reply["fields"])
+    return reply["units"], reply["format"]
+
+
+def main() -> None:
+    """Serve one request, at a lower priority than the server's."""
+    os.nice(5)
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    print(json.dumps(answer(request)))
+
+
+def _end_with_the_server() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

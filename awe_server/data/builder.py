@@ -15,7 +15,6 @@ import anyio
 from anyio import to_thread
 
 from awe_server.data.build import SCANNED_KINDS, build_index
-from awe_server.data.indexes import size_units
 from awe_server.data.ports import IndexFact
 from awe_server.data.worker import read_answer
 from shared_models.errors import AweError, BadRequest
@@ -34,15 +33,13 @@ class IndexBuilder:
         self._running: set[Process] = set()
 
     async def build(self, blob: Path, kind: str, name: str) -> IndexFact:
-        """Build one index; `name` is what errors call the file.
+        """Build one index (`size` needs none); `name` is what errors call the file.
 
         Raises BadRequest (unknown kind), NotCuttable, InvalidData, NoSpace, FileNotFoundError.
         """
-        size = (await to_thread.run_sync(blob.stat)).st_size
-        if kind == "size":
-            return IndexFact("size", size_units(size), "size")
         if kind not in SCANNED_KINDS:
             raise BadRequest(f"Unknown index '{kind[:60]}': expected size, {', '.join(SCANNED_KINDS)}.")
+        size = (await to_thread.run_sync(blob.stat)).st_size
         if size <= INLINE_BYTES:
             units, form = await to_thread.run_sync(build_index, blob, kind, name)
         else:

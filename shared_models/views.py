@@ -223,9 +223,10 @@ class ClientView(Shown):
     gpus: int = 0
     apps: list[str] = Field(default_factory=list)
     containers: list[str] = Field(default_factory=list)
-    regtime: str = ZERO_TIME
+    regtime: str = ZERO_TIME  #: when it registered first
     serve_time: str = ""  #: since it registered, such as `50h16m`
-    idle_time: int = 0  #: seconds
+    idle_time: int = 0  #: seconds since it held work last
+    idle_since: str = ZERO_TIME
     Status: str = ""
     suspended: bool = False
     suspend_reason: str = ""

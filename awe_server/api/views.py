@@ -178,7 +178,6 @@ def client_view(client: Document, holds: Iterable[str], wall_s: float) -> Docume
     """A client with what it works on now."""
     work = list(holds)
     status = str(client["Status"])
-    since = max(parse_rfc3339(client["regtime"]), parse_rfc3339(client["lastcompleted"]))
     return {
         **_CLIENT_DEFAULTS,
         **public(client),
@@ -189,7 +188,7 @@ def client_view(client: Document, holds: Iterable[str], wall_s: float) -> Docume
         "online": status != "offline",
         "remaintasks": len(work),
         "serve_time": _hours(wall_s - parse_rfc3339(client["regtime"])),
-        "idle_time": 0 if work else max(0, int(wall_s - since)),
+        "idle_time": 0 if work else max(0, int(wall_s - parse_rfc3339(client["idle_since"]))),
     }
 
 

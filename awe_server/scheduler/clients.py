@@ -41,12 +41,12 @@ def register(
     client = state.clients.get(id)
     if client is None:
         client = state.clients[id] = Client(id)
+        client.regtime = ctx.wall_s
     incarnation = str(profile.get("incarnation") or "")
     restarted = not incarnation or incarnation != client.incarnation
     client.describe(profile)
     forget_eligible(client)
     client.incarnation = incarnation
-    client.regtime = ctx.wall_s
     client.draining = False
     state.stopped.pop(id, None)
     if restarted:
@@ -59,6 +59,7 @@ def register(
             if client.holds.get(unit.id) is unit:
                 withdraw(state, ctx, unit, "client restarted")
         client.withdrawn = {}
+        client.idle_since = ctx.wall_s
     client.offline = False
     seen(state, ctx, client)
     state.touch_client(client)
@@ -115,7 +116,7 @@ def take_back_unlisted(state: State, ctx: Context, client: Client, ids: Iterable
     for id in list(ids):
         unit = client.holds.get(id)
         if unit is not None:
-            state.end_lease(unit)
+            state.end_lease(unit, ctx.wall_s)
             withdraw(state, ctx, unit, "not held by its client")
 
 

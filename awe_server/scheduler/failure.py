@@ -66,7 +66,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     """Settle a leased workunit whose attempt failed, was lost or was given back."""
     client = state.clients.get(unit.client)
     task = unit.task
-    state.end_lease(unit)
+    state.end_lease(unit, ctx.wall_s)
     unit.exit = failure.document()
     unit.notes = failure.message[:MAX_NOTES_CHARS]
     unit.done_time = ctx.wall_s
@@ -87,7 +87,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
 
 def withdraw(state: State, ctx: Context, unit: Workunit, message: str) -> None:
     """Take a leased workunit back with nobody to blame and queue it again; its holder is told to discard."""
-    state.end_lease(unit, withdrawn=True)
+    state.end_lease(unit, ctx.wall_s, withdrawn=True)
     end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message))
 
 
@@ -116,7 +116,7 @@ def halt_job(
     Raises IllegalMove if the job has ended.
     """
     check_move(JOB_MOVES, "job", job.id, job.state, JobState.SUSPEND)
-    stop_work(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+    stop_work(state, ctx, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
     job.state = JobState.SUSPEND
     job.notes = reason[:MAX_NOTES_CHARS]
     if lastfailed:
@@ -246,7 +246,7 @@ def _fail_for_good(state: State, ctx: Context, unit: Workunit, failure: Failure)
     unit.failed += 1
     unit.state = WorkunitState.FAILED_PERMANENT
     task.notes = f"workunit {unit.id}: {reason}"
-    stop_work(state, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
+    stop_work(state, ctx, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
     job.state = JobState.FAILED_PERMANENT
     job.notes = f"workunit {unit.id}: {reason}"
     job.lastfailed = unit.id
@@ -269,7 +269,7 @@ def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
     }
 
 
-def stop_work(state: State, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:
+def stop_work(state: State, ctx: Context, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:
     """Take a job's work off the queues and out of clients' hands; move running tasks and live workunits."""
     unlist_job(job)
     for task in job.tasks:
@@ -279,7 +279,7 @@ def stop_work(state: State, job: Job, task_state: TaskState, unit_state: Workuni
             state.touch_task(task)
         task.retry = []
         for unit in task.units.values():
-            state.end_lease(unit, withdrawn=True)
+            state.end_lease(unit, ctx.wall_s, withdrawn=True)
             unit.state = unit_state
             unit.due_s = 0.0
             state.touch_workunit(unit)

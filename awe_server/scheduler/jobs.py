@@ -71,7 +71,7 @@ def recompute_job(state: State, ctx: Context, job_id: JobId, task_name: str) -> 
     if task is None or task.job is not job:
         raise TaskNotFound(task_id=f"{job.id}_{task_name[:MAX_NAME_CHARS]}")
     again = descendants(task)
-    set_back(state, job, again)
+    set_back(state, ctx, job, again)
     let_go_on(state, job.tasks)
     job.notes = f"recomputed from task {task.id}"
     start_again(state, ctx, job)
@@ -85,7 +85,7 @@ def resubmit_job(state: State, ctx: Context, job_id: JobId) -> Job:
     Raises JobNotFound, Conflict unless the job is completed or suspended.
     """
     job = _restartable(state, job_id)
-    set_back(state, job, job.tasks)
+    set_back(state, ctx, job, job.tasks)
     job.notes = "restarted from the beginning"
     start_again(state, ctx, job)
     state.record("JC", jobid=job.id, tasks=len(job.tasks))
@@ -108,7 +108,7 @@ def delete_job(state: State, ctx: Context, job_id: JobId, full: bool = False) ->
     job = _find(state, job_id)
     if job.state is not JobState.DELETED:
         if job.state not in ENDED_JOBS:
-            stop_work(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+            stop_work(state, ctx, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
         job.state = JobState.DELETED
         job.notes = "deleted"
         job.updatetime = ctx.wall_s

@@ -116,11 +116,11 @@ def _put_right(state: State, ctx: Context, job: Job) -> None:
     """Finish a halt or failure of which only the tasks were written; undo a resume that only they know of."""
     states = {task.state for task in job.tasks}
     if job.state is JobState.SUSPEND and states & RUNNING_TASKS:
-        stop_work(state, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
+        stop_work(state, ctx, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
     if job.state not in ACTIVE_JOBS:
         return
     if TaskState.FAILED_PERMANENT in states:
-        stop_work(state, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
+        stop_work(state, ctx, job, TaskState.FAILED_PERMANENT, WorkunitState.FAILED_PERMANENT)
         job.state = JobState.FAILED_PERMANENT
         job.notes = next(task.notes for task in job.tasks if task.state is TaskState.FAILED_PERMANENT)
         state.touch_job(job)
@@ -286,6 +286,7 @@ def _client(document: Document) -> Client:
     client.total_completed = document["total_completed"]
     client.total_failed = document["total_failed"]
     client.lastcompleted = parse_rfc3339(document["lastcompleted"])
+    client.idle_since = parse_rfc3339(document["idle_since"])
     client.blamed = dict.fromkeys(WorkunitId(id) for id in document["_blamed"])
     client.skip = dict.fromkeys(WorkunitId(id) for id in document["skip_work"])
     return client

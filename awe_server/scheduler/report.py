@@ -55,7 +55,7 @@ def settle(
 def _complete(state: State, ctx: Context, client: Client, unit: Workunit, r: Report) -> None:
     """Accept a result: the workunit leaves memory with its document."""
     task = unit.task
-    state.end_lease(unit)
+    state.end_lease(unit, ctx.wall_s)
     unit.state = WorkunitState.COMPLETED
     unit.done_time = ctx.wall_s
     unit.computetime = r.computetime_s

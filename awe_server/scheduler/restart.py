@@ -78,7 +78,7 @@ def let_go_on(state: State, tasks: Iterable[Task]) -> None:
             _forget_skips(state, client, client.skip.keys() & failed)
 
 
-def set_back(state: State, job: Job, tasks: Collection[Task]) -> None:
+def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> None:
     """Set tasks back to before their first attempt; whatever an older generation still says does not count.
 
     Their dependants must be among them. Workunit documents go, output nodes go (effect), the submitted number
@@ -92,7 +92,7 @@ def set_back(state: State, job: Job, tasks: Collection[Task]) -> None:
         if client.skip:
             _forget_skips(state, client, {id for id in client.skip if _task_of(id) in ids})
     for task in tasks:
-        state.forget_workunits(task)
+        state.forget_workunits(task, ctx.wall_s)
         if task.state is not TaskState.PENDING:
             _move(task, TaskState.PENDING)
         _blank(task)

@@ -359,6 +359,7 @@ class Client:
         "group",
         "holds",
         "id",
+        "idle_since",
         "incarnation",
         "last_grants",
         "last_request",
@@ -392,7 +393,8 @@ class Client:
         self.profile: Document = {}  #: what it said of itself that no rule looks at (host, version, ...)
         self.native = False  #: speaks exchange
         self.incarnation = ""
-        self.regtime = 0.0
+        self.regtime = 0.0  #: when it registered first
+        self.idle_since = 0.0  #: when it came, or held work last
         self.suspended = False
         self.suspend_reason = ""
         self.offline = False
@@ -617,14 +619,14 @@ class State:
             del self.idempotency[key]
         return True
 
-    def forget_workunits(self, task: Task) -> None:
+    def forget_workunits(self, task: Task, wall_s: float) -> None:
         """Take a task's live workunits out of memory and every stored one out of the store (reset, removal).
 
         Leases end: their holders are told to discard. The caller has taken the task off its queue.
         """
         for unit in task.units.values():
             self.workunits.pop(unit.id, None)
-            self.end_lease(unit, withdrawn=True)
+            self.end_lease(unit, wall_s, withdrawn=True)
             unit.due_s = 0.0
         task.units = {}
         task.retry = []
@@ -632,7 +634,7 @@ class State:
         changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task is not task}
         changes.removals.append(Removal("workunits", "taskid", task.id))
 
-    def end_lease(self, unit: Workunit, *, withdrawn: bool = False) -> None:
+    def end_lease(self, unit: Workunit, wall_s: float, *, withdrawn: bool = False) -> None:
         """Take the workunit out of its holder's hands; `withdrawn`: the holder did not ask for it, tell it.
 
         Does nothing if the workunit is not held. The caller moves the workunit on.
@@ -651,4 +653,5 @@ class State:
             client.withdrawn[unit.id] = None
             self.tell(client)
         if not client.holds:
+            client.idle_since = wall_s
             self.touch_client(client)

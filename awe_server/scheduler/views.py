@@ -181,6 +181,7 @@ def client_document(client: Client) -> Document:
         "incarnation": client.incarnation,
         "native": client.native,
         "lastcompleted": _time(client.lastcompleted),
+        "idle_since": _time(client.idle_since),
         "consecutive_failures": len(client.blamed),
         "_blamed": list(client.blamed),
     }

@@ -45,6 +45,7 @@ def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
         "incarnation": "i1",
         "native": True,
         "lastcompleted": "0001-01-01T00:00:00Z",
+        "idle_since": "2026-01-01T12:00:00.000000Z",
         "consecutive_failures": 0,
         "_blamed": [],
     }

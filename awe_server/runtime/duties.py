@@ -54,13 +54,14 @@ class BackgroundDuties:
         logs_dir: Path,
         new_id: Callable[[], str],
         fatal: Callable[[BaseException], None],
+        http: httpx.AsyncClient | None = None,
     ) -> None:
         settings = engine.settings
         self._engine = engine
         self._folder = folder
         self._fatal = fatal
         self._nodes = nodes
-        self._http = httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
+        self._http = http or httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
         self.effects = Effects(nodes, Preparer(engine, nodes, self._http, new_id), Finisher(engine, nodes))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)

@@ -80,8 +80,9 @@ class EventLog:
             for event in self.since(seq, job_id=job_id, limit=RING):
                 yield event
             seq = newest
-            woken = await self.wait(seq, HEARTBEAT_S)
+            if self.last > seq:
+                continue
             if self._closed:
                 return
-            if not woken:
+            if not await self.wait(seq, HEARTBEAT_S) and not self._closed:
                 yield None

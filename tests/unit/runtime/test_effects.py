@@ -1,0 +1,204 @@
+"""Effects on a real node store: inputs looked at, outputs made whole, failures told or tried again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from awe_server.app import new_id
+from awe_server.data.nodes import NodeStore
+from awe_server.runtime.duties import WrongFolder
+from awe_server.scheduler.jobs import recompute_job, resume_job
+from shared_models.errors import NoSpace
+from shared_models.ids import JobId
+from tests.support.eventually import eventually
+from tests.unit.runtime.site import Site, stream
+from tests.unit.runtime.workshop import done, task
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    site = Site(tmp_path)
+    await site.start()
+    await site.register()
+    yield site
+    await site.engine.stop()
+    assert site.fatal == []
+
+
+def reads(node: str, **keys: Any) -> dict[str, Any]:
+    return task(inputs=[{"filename": "in.txt", "node": node}], outputs=[{"filename": "out.txt"}], **keys)
+
+
+def by_line(parts: int) -> dict[str, Any]:
+    return {"totalwork": parts, "partinfo": {"input": "in.txt", "index": "line"}}
+
+
+async def test_an_input_is_looked_at_and_its_output_gets_a_node(site: Site) -> None:
+    job_id = await site.submit(reads(await site.node(b"a\nb\n")))
+    shown = await site.until(job_id, "queued")
+    assert shown["inputs"][0]["size"] == 4
+    assert shown["totalwork"] == 1
+    node = await site.nodes.get(shown["outputs"][0]["node"])
+    assert (node["job"], node["task"], node["parts"], node["file"]) == (job_id, f"{job_id}_0", None, None)
+
+
+async def test_a_split_gets_its_units_and_its_output_waits_for_as_many_parts(site: Site) -> None:
+    job_id = await site.submit(reads(await site.node(b"a\nb\nc\nd\ne\n"), **by_line(3)))
+    shown = await site.until(job_id, "queued")
+    assert shown["totalwork"] == 3
+    assert (shown["partinfo"]["index"], shown["partinfo"]["totalindex"]) == ("line", 5)
+    assert (await site.nodes.get(shown["outputs"][0]["node"]))["parts"] == {"count": 3}
+
+
+async def test_too_few_chunks_are_cut_by_record(site: Site) -> None:
+    reads_ = b"".join(b">r%d\nACGT\n" % i for i in range(6))
+    job_id = await site.submit(reads(await site.node(reads_, "in.fasta"), totalwork=3))
+    shown = await site.until(job_id, "queued")
+    assert (shown["totalwork"], shown["partinfo"]["index"]) == (3, "record")
+
+
+async def test_what_cannot_be_cut_is_one_workunit_with_a_note(site: Site) -> None:
+    node = await site.node(b"\x1f\x8b\x08\x00" + bytes(30), "in.gz")
+    job_id = await site.submit(reads(node, **by_line(4)))
+    shown = await site.until(job_id, "queued")
+    assert shown["totalwork"] == 1
+    assert shown["notes"].startswith("not split: ")
+
+
+@pytest.mark.parametrize("kind", ["unknown", "empty"])
+async def test_a_missing_input_suspends_the_job_with_the_reason(site: Site, kind: str) -> None:
+    node = new_id() if kind == "unknown" else str((await site.nodes.create(None))["id"])
+    job_id = await site.submit(reads(node))
+    shown = await site.until(job_id, "suspend")
+    reason = "does not exist" if kind == "unknown" else "has no file yet"
+    assert shown["notes"] == f"input file in.txt not available: node {node} {reason}"
+    job, _ = await site.shown(job_id)
+    assert job["state"] == "suspend"
+    assert shown["notes"] in job["notes"]
+
+
+async def test_a_foreign_input_is_asked_for_its_size(site: Site) -> None:
+    site.foreign = lambda request: httpx.Response(200, headers={"content-length": "77"})
+    url = "http://data.example/x.txt"
+    job_id = await site.submit(task(inputs=[{"filename": "in.txt", "url": url}], totalwork=4))
+    shown = await site.until(job_id, "queued")
+    assert shown["inputs"][0]["size"] == 77
+    assert shown["notes"] == "not split: in.txt is not in this server's node store"
+
+
+async def test_a_foreign_host_that_does_not_tell_stops_nobody(site: Site) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    site.foreign = handler
+    job_id = await site.submit(task(inputs=[{"filename": "in.txt", "url": "http://data.example/x"}]))
+    shown = await site.until(job_id, "queued")
+    assert (shown["inputs"][0]["size"], shown["notes"]) == (0, "size of in.txt is not known")
+
+
+async def run(site: Site, job_id: JobId, contents: dict[int, bytes], **output: Any) -> None:
+    """Check out all ranks, upload, report."""
+    await site.until(job_id, "queued")
+    grants = await site.fetch(64)
+    reports = []
+    for grant in grants:
+        report = done(grant)
+        node = grant.task.outputs[0]["node"]
+        if grant.rank in contents:
+            fact = await site.nodes.put_part(node, grant.rank, grant.attempt, stream(contents[grant.rank]))
+            report["outputs"] = [{"filename": "out.txt", "size": fact.size, "md5": fact.md5}]
+        else:
+            report["outputs"] = []
+        reports.append(report)
+    await site.exchange(reports=reports)
+
+
+async def test_parts_become_one_file_in_rank_order(site: Site) -> None:
+    job_id = await site.submit(reads(await site.node(b"l\n" * 12), **by_line(12)))
+    await run(site, job_id, {rank: b"part %d\n" % rank for rank in range(1, 13)})
+    shown = await site.until(job_id, "completed")
+    output = shown["outputs"][0]
+    whole = b"".join(b"part %d\n" % rank for rank in range(1, 13))
+    assert await site.text(output["node"]) == whole
+    assert output["size"] == len(whole)
+
+
+async def test_an_optional_output_takes_the_parts_there_are(site: Site) -> None:
+    document = task(outputs=[{"filename": "out.txt", "optional": True}], totalwork=3)
+    job_id = await site.submit(document)
+    await run(site, job_id, {1: b"one\n", 3: b"three\n"})
+    shown = await site.until(job_id, "completed")
+    assert await site.text(shown["outputs"][0]["node"]) == b"one\nthree\n"
+
+
+async def test_an_optional_output_that_nobody_made_stays_empty(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt", "optional": True}]))
+    await run(site, job_id, {})
+    shown = await site.until(job_id, "completed")
+    assert (await site.nodes.get(shown["outputs"][0]["node"]))["file"] is None
+
+
+async def test_a_full_disk_is_waited_for_and_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assemble, refusals = NodeStore.assemble, [2]
+
+    async def full(self: NodeStore, *args: Any, **kw: Any) -> Any:
+        if refusals[0]:
+            refusals[0] -= 1
+            raise NoSpace()
+        return await assemble(self, *args, **kw)
+
+    monkeypatch.setattr(NodeStore, "assemble", full)
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}]))
+    await run(site, job_id, {0: b"x"})
+    await eventually(lambda: bool(site.engine.troubles))
+    assert "No space left" in site.engine.troubles[f"{job_id}_0"]
+    await site.until(job_id, "completed")
+    await eventually(lambda: not site.engine.troubles)
+
+
+async def test_a_lost_part_suspends_naming_output_and_rank(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}], totalwork=2))
+    await site.until(job_id, "queued")
+    grants = await site.fetch(2)
+    node = grants[0].task.outputs[0]["node"]
+    for grant in grants:
+        await site.nodes.put_part(node, grant.rank, grant.attempt, stream(b"x"))
+    for path in (site.root / "nodes" / "parts" / node).glob("2.*"):
+        path.unlink()
+    fact = {"filename": "out.txt", "size": 1, "md5": "9dd4e461268c8034f5c8564e155c67a6"}
+    await site.exchange(reports=[{**done(grant), "outputs": [fact]} for grant in grants])
+    shown = await site.until(job_id, "suspend")
+    assert shown["notes"] == "output out.txt: part 2 is missing"
+    await site.nodes.put_part(node, 2, grants[1].attempt, stream(b"x"))
+    await site.engine.do(resume_job, job_id)
+    shown = await site.until(job_id, "completed")
+    assert await site.text(node) == b"xx"
+
+
+async def test_recompute_makes_new_nodes_and_drops_the_old(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}]))
+    await run(site, job_id, {0: b"first"})
+    old = (await site.until(job_id, "completed"))["outputs"][0]["node"]
+    await site.engine.ensure_job(job_id)
+    await site.engine.do(recompute_job, job_id, "0")
+    await run(site, job_id, {0: b"second"})
+    new = (await site.until(job_id, "completed"))["outputs"][0]["node"]
+    assert new != old
+    assert await site.text(new) == b"second"
+
+    async def gone() -> bool:
+        return await site.engine.get("nodes", old) is None
+
+    await eventually(gone)
+
+
+async def test_files_of_another_store_are_left_alone(site: Site) -> None:
+    other = Site(site.root)
+    with pytest.raises(WrongFolder, match="holds the files of another store"):
+        await other.start()
+    await other.engine.stop()

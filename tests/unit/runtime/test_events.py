@@ -1,0 +1,67 @@
+"""The ring of events, and those who follow it."""
+
+import asyncio
+
+import pytest
+
+from awe_server.runtime.clock import Clock
+from awe_server.runtime.events import EventLog
+
+pytestmark = pytest.mark.anyio
+
+CLOCK = Clock(lambda: 0.0, lambda: 1000.0)
+
+
+def log(size: int = 100) -> EventLog:
+    return EventLog(CLOCK, size)
+
+
+def test_events_are_numbered_from_the_wall_clock_on() -> None:
+    events = log()
+    events.publish([{"code": "JQ", "jobid": "a"}, {"code": "TQ", "jobid": "b"}])
+    first, second = events.since(0)
+    assert (first["seq"], second["seq"], first["code"]) == (1_000_001, 1_000_002, "JQ")
+    assert first["time"] == "1970-01-01T00:16:40.000000Z"
+
+
+def test_a_reader_gets_what_is_newer_of_its_job_and_at_most_so_many() -> None:
+    events = log()
+    events.publish({"code": "X", "jobid": "ab"[i % 2], "n": i} for i in range(10))
+    assert [e["n"] for e in events.since(1_000_006)] == [6, 7, 8, 9]
+    assert [e["n"] for e in events.since(0, job_id="b", limit=2)] == [1, 3]
+    assert events.since(events.last) == []
+    assert events.since(events.last + 5) == []
+
+
+def test_the_ring_forgets_the_oldest() -> None:
+    events = log(size=3)
+    events.publish({"code": "X", "n": i} for i in range(10))
+    assert [e["n"] for e in events.since(0)] == [7, 8, 9]
+
+
+async def test_a_wait_ends_with_the_next_event_or_the_time() -> None:
+    events = log()
+    waiting = asyncio.create_task(events.wait(events.last, 5.0))
+    await asyncio.sleep(0)
+    events.publish([{"code": "X"}])
+    assert await waiting
+    assert not await events.wait(events.last, 0.01)
+
+
+async def test_a_follower_misses_nothing_and_ends_with_the_server() -> None:
+    events = log()
+    start, seen = events.last, list[int]()
+
+    async def follow() -> None:
+        async for event in events.follow(start):
+            assert event is not None
+            seen.append(event["n"])
+            await asyncio.sleep(0)  # meanwhile more is published
+
+    follower = asyncio.create_task(follow())
+    for n in range(50):
+        events.publish([{"code": "X", "n": n}])
+        await asyncio.sleep(0)
+    events.close()
+    await follower
+    assert seen == list(range(50))

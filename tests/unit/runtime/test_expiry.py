@@ -1,0 +1,96 @@
+"""Finished jobs whose time has come leave nothing behind; nothing else goes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from awe_server.runtime.expiry import Expiry
+from awe_server.scheduler.jobs import set_expiration, suspend_job
+from awe_server.store.base import Put, Query
+from shared_models.errors import JobNotFound
+from shared_models.ids import JobId
+from tests.unit.runtime.site import Site, stream
+from tests.unit.runtime.workshop import done, task
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    site = Site(tmp_path)
+    await site.start()
+    await site.register()
+    yield site
+    await site.engine.stop()
+    assert site.fatal == []
+
+
+def sweep(site: Site) -> Expiry:
+    return Expiry(site.engine, site.nodes, site.root / "logs", 60.0)
+
+
+async def finished_job(site: Site) -> JobId:
+    """A completed job with an output node and a log."""
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}]))
+    await site.until(job_id, "queued")
+    (grant,) = await site.fetch()
+    node = grant.task.outputs[0]["node"]
+    fact = await site.nodes.put_part(node, 0, grant.attempt, stream(b"x"))
+    output = {"filename": "out.txt", "size": fact.size, "md5": fact.md5}
+    await site.exchange(reports=[{**done(grant), "outputs": [output]}])
+    await site.until(job_id, "completed")
+    log = site.root / "logs" / job_id / "0.stdout"
+    log.parent.mkdir(parents=True)
+    log.write_text("hello")
+    return job_id
+
+
+async def expire(site: Site, job_id: JobId, text: str = "1M") -> None:
+    await site.engine.ensure_job(job_id)
+    await site.engine.do(set_expiration, job_id, text)
+
+
+async def left(site: Site, job_id: JobId) -> dict[str, int]:
+    counts = {}
+    for collection in ("jobs", "tasks", "workunits", "nodes"):
+        page = await site.engine.find(collection, Query())
+        key = {"jobs": "id", "nodes": "job"}.get(collection, "jobid")
+        counts[collection] = sum(document.get(key) == job_id for document in page.documents)
+    return counts
+
+
+async def test_an_expired_job_leaves_nothing_behind(site: Site) -> None:
+    job_id, other = await finished_job(site), await finished_job(site)
+    await expire(site, job_id)
+    assert await sweep(site).once() == 0, "its time has not come"
+    site.hands.wall_s += 61
+    assert await sweep(site).once() == 1
+    assert await left(site, job_id) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
+    assert not (site.root / "logs" / job_id).exists()
+    with pytest.raises(JobNotFound):
+        await site.engine.job_documents(job_id)
+    assert site.engine.events.since(0, job_id=job_id)[-1]["code"] == "JE"
+    assert await left(site, other) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 1}
+    assert (site.root / "logs" / other).exists()
+
+
+async def test_a_suspended_job_never_expires(site: Site) -> None:
+    job_id = await site.submit(task())
+    await site.engine.do(suspend_job, job_id, "for now")
+    await site.engine.do(set_expiration, job_id, "1M")
+    site.hands.wall_s += 3600
+    assert await sweep(site).once() == 0
+    assert job_id in site.engine.state.jobs
+
+
+async def test_files_of_a_job_that_is_gone_go_with_the_next_sweep(site: Site) -> None:
+    """A crash came between the removal of a job and that of its files."""
+    orphan = site.nodes.output_document("0" * 8, job="gone", task="gone_0", name="o")
+    await site.engine.put(Put("nodes", orphan))
+    (site.root / "logs" / "gone").mkdir(parents=True)
+    mine = await site.node(b"uploaded by a person")
+    await sweep(site).once()
+    assert await site.engine.get("nodes", orphan["id"]) is None
+    assert not (site.root / "logs" / "gone").exists()
+    assert await site.engine.get("nodes", mine)

@@ -1,0 +1,99 @@
+"""What transitions changed: documents to store, effects to carry out, people and clients to wake."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from awe_server.scheduler.entities import Client, Document, Job, Task, Workunit
+from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
+
+if TYPE_CHECKING:
+    from awe_server.scheduler.demands import Demand
+
+
+@dataclass(slots=True, frozen=True)
+class PrepareTask:
+    """Look at the task's inputs, then call task_prepared or task_refused."""
+
+    task_id: TaskId
+    generation: int
+
+
+@dataclass(slots=True, frozen=True)
+class FinishTask:
+    """Make the task's outputs whole, then call task_finished or task_unfinishable."""
+
+    task_id: TaskId
+    generation: int
+
+
+@dataclass(slots=True, frozen=True)
+class DeleteNodes:
+    """Remove data nodes nobody needs any more."""
+
+    node_ids: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class ForgetJob:
+    """Evict a finished job from memory once the batch is durable."""
+
+    job_id: JobId
+
+
+Effect = PrepareTask | FinishTask | DeleteNodes | ForgetJob
+
+
+@dataclass(slots=True, frozen=True)
+class Removal:
+    """Documents to delete: those of `collection` whose `field` equals `value` (field `id`: one document)."""
+
+    collection: Literal["jobs", "tasks", "workunits", "clients"]
+    field: str
+    value: str
+
+
+@dataclass(slots=True, frozen=True)
+class Event:
+    """Something that happened, for people and tools that follow along; codes are AWE's two letters."""
+
+    code: str
+    fields: Document
+
+
+@dataclass(slots=True)
+class Changes:
+    """Everything that transitions changed since the last take, each entity once, in order of first touch.
+
+    Apply removals first, then documents: workunits, tasks, clients, counters, and jobs last, so that a torn
+    batch never shows a job ahead of its parts.
+    """
+
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    workunits: dict[WorkunitId, Workunit] = field(default_factory=dict)
+    clients: dict[ClientId, Client] = field(default_factory=dict)
+    counters: bool = False  #: meta document "counters"
+    queue: bool = False  #: meta document "queue"
+    removals: list[Removal] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    revised: dict[JobId, None] = field(default_factory=dict)  #: jobs with a new revision: wake waiters
+    work: "dict[Demand, int]" = field(default_factory=dict)  #: workunits that appeared: wake clients
+    told: dict[ClientId, None] = field(default_factory=dict)  #: clients that must hear something now
+
+    def is_empty(self) -> bool:
+        """Nothing to store, to do or to tell."""
+        return not (
+            self.jobs
+            or self.tasks
+            or self.workunits
+            or self.clients
+            or self.counters
+            or self.queue
+            or self.removals
+            or self.effects
+            or self.events
+            or self.revised
+            or self.work
+            or self.told
+        )

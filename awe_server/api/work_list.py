@@ -84,8 +84,9 @@ def _stored(query: WorkListParameters, wanted: frozenset[WorkunitState]) -> Quer
     where = [Match("jobid", (query.jobid,))]
     where += [Match("taskid", (query.taskid,))] if query.taskid else []
     where += [Match("state", tuple(sorted(wanted)))] if wanted else []
-    order = query.order if query.order in ("rank", "state", "failed", "client", "checkout_time") else "rank"
-    return Query(tuple(where), order, query.direction == "desc", query.rows, query.offset)
+    if query.order in _BY_TASK:
+        return Query(tuple(where), "rank", False, query.rows, query.offset)
+    return Query(tuple(where), query.order, query.direction == "desc", query.rows, query.offset)
 
 
 def _tasks(state: State, query: WorkListParameters) -> list[Task]:

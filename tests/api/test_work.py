@@ -319,6 +319,6 @@ async def test_the_work_of_one_job_shows_finished_work_too(api: Api) -> None:
     for _ in range(2):
         await api.report(await api.checkout(client))
     await api.state_of(job, "completed")
-    page = await get(api, f"jobid={job['id']}&direction=asc")
-    assert [row["state"] for row in page["data"]] == ["completed"] * 5
+    page = await get(api, f"jobid={job['id']}")
+    assert [(row["rank"], row["state"]) for row in page["data"]] == [(r, "completed") for r in range(1, 6)]
     assert page["total_count"] == 5

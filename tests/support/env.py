@@ -86,10 +86,15 @@ class ServerProcess:
 
     def start(self, **env: str) -> Self:
         """Start and wait until it is ready."""
-        process = self.launch(**env)
+        self.launch(**env)
+        return self.await_ready()
+
+    def await_ready(self, within_s: float = 30.0) -> Self:
+        """Wait until it says that it listens."""
+        process = self.running
         eventually_sync(
             lambda: LISTENING in process.stdout.read_text() or process.returncode is not None,
-            within_s=30,
+            within_s=within_s,
             show=process.output,
         )
         if process.returncode is not None:

@@ -1,0 +1,145 @@
+"""What keeps a server from starting is said in one line, with an exit code, and the data is left as it is."""
+
+import os
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.crash.documents import plain
+from tests.support.env import BIN, AweEnv
+
+
+def serve(*arguments: str, within_s: float = 20) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / "awe-server"), "serve", "--port", "0", *arguments],
+        capture_output=True, text=True, timeout=within_s, check=False,
+    )  # fmt: skip
+
+
+def one_line(ended: subprocess.CompletedProcess[str]) -> str:
+    """The line a person reads; log lines aside."""
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("awe-server: ")]
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode != 0
+    assert "listening" not in ended.stdout
+    return line
+
+
+def test_a_data_directory_in_use(env: AweEnv) -> None:
+    assert "is in use by another server" in one_line(serve("--data", str(env.server.data)))
+
+
+def test_a_port_in_use(env: AweEnv, tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path / "new"), "--port", str(env.server.port))
+    assert one_line(ended).endswith("Address already in use")
+    assert not (tmp_path / "new").exists(), "the data is not touched before the port is ours"
+
+
+@pytest.mark.parametrize("url", ["redis://x", "mongodb:/", "mongodb://user:pa:ss@host/db"])
+def test_a_store_url_that_is_none(tmp_path: Path, url: str) -> None:
+    line = one_line(serve("--data", str(tmp_path), "--store", url))
+    assert "pa:ss" not in line
+
+
+def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot use the data directory" in one_line(serve("--data", str(tmp_path / "file" / "x")))
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_a_damaged_store(env: AweEnv, damage: str) -> None:
+    for _ in range(5):
+        env.submit(plain("x" * 2000, tasks=5))
+    assert env.server.stop() == 0
+    (database,) = env.server.data.glob("*.sqlite")
+    whole = database.read_bytes()
+    broken = whole[:-100] if damage == "cut" else whole[:-16384] + bytes(8192) + whole[-8192:]
+    database.write_bytes(broken)
+    line = one_line(serve("--data", str(env.server.data)))
+    assert str(database) in line
+    assert "damaged" in line
+    assert database.read_bytes() == broken
+    database.write_bytes(whole)
+    env.server.start()
+    assert len(env.data("GET", "/job")) == 5
+
+
+def test_bad_settings(tmp_path: Path) -> None:
+    config = tmp_path / "awe.toml"
+    config.write_text("leese_s = 3\n")
+    for flags in (["--config", str(config)], ["--lease-s", "-1"], ["--policy", "dice"]):
+        ended = serve("--data", str(tmp_path / "data"), *flags)
+        assert ended.returncode == 2
+        assert one_line(ended)
+
+
+def test_settings_come_from_flags_environment_and_file_in_this_order(env: AweEnv, tmp_path: Path) -> None:
+    config = tmp_path / "awe.toml"
+    config.write_text('lease_s = 11.0\nmax_lost = 7\ndomain = "site"\n')
+    script = (
+        "import sys; from pathlib import Path; from awe_server.settings import Settings;"
+        "s = Settings.load(Path(sys.argv[1]), {'max_lost': 9}); print(s.lease_s, s.max_lost, s.domain)"
+    )
+    ended = subprocess.run(
+        [str(BIN / "python"), "-c", script, str(config)],
+        env={**os.environ, "AWE_LEASE_S": "22", "AWE_MAX_LOST": "8"},
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert ended.stdout.split() == ["22.0", "9", "site"]
+
+
+def test_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
+    """D-02: somebody holds the database for a while; one start brings all jobs back."""
+    jobs = {env.submit(plain(f"job {i}")) for i in range(20)}
+    env.server.kill()
+    (database,) = env.server.data.glob("*.sqlite")
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    process = env.server.launch()
+    began = time.monotonic()
+    while time.monotonic() - began < 3:
+        assert process.returncode is None, process.output()
+        assert "listening on" not in process.stdout.read_text()
+        try:
+            health = httpx.get(f"{env.server.url}/health", timeout=2, trust_env=False)
+            assert health.status_code == 503
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    holder.execute("ROLLBACK")
+    holder.close()
+    env.server.await_ready()
+    assert {job["id"] for job in env.data("GET", "/job?limit=100")} == jobs
+    assert all(job["registered"] for job in env.data("GET", "/job?limit=100"))
+
+
+def test_a_standby_takes_over(env: AweEnv) -> None:
+    job_id = env.submit(plain("survives"))
+    standby = AweEnv(env.home / "standby", flags=["--standby"])
+    standby.home.mkdir()
+    standby.server.data = env.server.data
+    with standby:
+        process = standby.server.launch()
+        time.sleep(1.5)
+        assert process.returncode is None
+        assert "standing_by" in process.stderr.read_text()
+        env.server.kill()
+        standby.server.await_ready()
+        assert standby.job(job_id)["state"] == "queued"
+
+
+def test_check_and_export_read_what_is_stored(env: AweEnv) -> None:
+    job_id = env.submit(plain("exported"))
+    env.server.stop()
+    data = ["--data", str(env.server.data)]
+    checked = subprocess.run([BIN / "awe-server", "check", *data], capture_output=True, text=True, check=True)
+    assert "sound" in checked.stdout
+    exported = subprocess.run(
+        [BIN / "awe-server", "export", *data], capture_output=True, text=True, check=True
+    )
+    assert f'"id":"{job_id}"' in exported.stdout

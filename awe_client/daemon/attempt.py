@@ -70,7 +70,8 @@ class TaskSpec:
             or message["predata"]
             or cmd.get("cmd_script")
             or message.get("userattr")
-            or "/" in self.stdout + self.stderr
+            # Names from outside are checked when the directory is laid out.
+            or any(cmd.get(name) for name in ("stdin", "stdout", "stderr"))
         )
         self.common_env = common_environment(self.base_env, message, self.needs.cores, self.server_url)
         self.common_env_bytes = encode(self.common_env)

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 #: After the last command, results are offered to an unreachable server for so long; they stay in the spool.
 DELIVER_S = 30.0
 DELIVER_HURRIED_S = 3.0
+NOTHING_TO_DELIVER_S = 0.5
 SWEEP_S = 60.0
 
 
@@ -100,15 +101,24 @@ class Daemon:
         try:
             await asyncio.wait((loop, work_over), return_when=asyncio.FIRST_COMPLETED)
             if not loop.done():
-                await asyncio.wait((loop,), timeout=DELIVER_HURRIED_S if self._hurried else DELIVER_S)
+                await asyncio.wait((loop,), timeout=self._delivery_s())
             if loop.done():
                 loop.result()
-            else:
+            elif not self._spool.is_empty:
                 log.warning("results_stay_in_spool", extra={"results": len(self._spool.ready())})
         finally:
             for task in (loop, work_over):
                 task.cancel()
             await asyncio.gather(loop, work_over, return_exceptions=True)
+
+    def _delivery_s(self) -> float:
+        """How long the end may still take.
+
+        The server may be away, and then there is no use in waiting long.
+        """
+        if self._spool.is_empty:
+            return NOTHING_TO_DELIVER_S
+        return DELIVER_HURRIED_S if self._hurried else DELIVER_S
 
     async def _shut(self) -> None:
         await self._executors.stop()
@@ -271,6 +281,15 @@ class Daemon:
             return
         self._workshop.follow_logs([(work, attempt) for work, attempt in reply.get("logs") or ()])
         self._admit(reply)
+
+    def refused(self, key: AttemptKey) -> None:
+        """The server will never take this report.
+
+        Give it up; the lease runs out and the work is queued again.
+        """
+        if key in self._spooled:
+            self._spooled.remove(key)
+        self._workshop.acknowledged(key)
 
     def _admit(self, reply: ReplyMessage) -> None:
         url = self._servers.current.base_url

@@ -18,7 +18,7 @@ from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.spool import Spool
 from awe_client.sdk.backoff import jittered_delay_s
-from shared_models.errors import AweError, ClientNotFound, StaleExchange
+from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
 from shared_models.limits import MAX_HOLDS, MAX_REPORTS
 from shared_models.messages import FreeMessage, ReplyMessage, ReportMessage, RequestMessage
 
@@ -59,6 +59,9 @@ class Port(Protocol):
     def take(self, reply: ReplyMessage) -> None:
         """Act on a reply that was not superseded."""
 
+    def refused(self, key: AttemptKey) -> None:
+        """The server will never take this report: give it up."""
+
 
 class ExchangeLoop:
     """Registers and exchanges until the daemon is finished."""
@@ -73,6 +76,7 @@ class ExchangeLoop:
         self._lease_s = FIRST_LEASE_S
         self._patience = Patience()
         self._abandoned: set[asyncio.Task[ReplyMessage]] = set()
+        self._max_reports = MAX_REPORTS  #: in one request
         self._registrations_lost = 0  #: in a row, without an exchange that worked
         self.is_registered = False
 
@@ -100,6 +104,7 @@ class ExchangeLoop:
             if reply is not None:
                 self._patience.reset()
                 self._registrations_lost = 0
+                self._max_reports = min(self._max_reports * 2, MAX_REPORTS)
                 self._lease_s = max(float(reply["lease_s"]), 0.1)
                 self._port.take(reply)
 
@@ -170,7 +175,7 @@ class ExchangeLoop:
         chars = 0
         for report in self._spool.ready():
             chars += len(report.get("stdout_tail", "")) + len(report.get("stderr_tail", ""))
-            if reports and (len(reports) >= MAX_REPORTS or chars > MAX_REPORT_CHARS):
+            if reports and (len(reports) >= self._max_reports or chars > MAX_REPORT_CHARS):
                 break
             reports.append(report)
         return reports
@@ -223,8 +228,25 @@ class ExchangeLoop:
         facts = {"error": str(exc), "code": exc.code, "failures": self._patience.failures}
         log.warning("exchange_failed", extra={**facts, "delay_s": round(delay_s, 1)})
         await asyncio.sleep(delay_s)
-        # A refusal was not meant for this very body: the next one is composed anew.
-        return request if exc.retryable else None
+        if exc.retryable:
+            return request
+        self._isolate(request, exc)
+        return None
+
+    def _isolate(self, request: RequestMessage, exc: AweError) -> None:
+        """The server refuses this body.
+
+        If a report is to blame, find it, so that it does not hold up the others.
+        """
+        count = len(request["reports"])
+        if count == 1:
+            key = (request["reports"][0]["work"], request["reports"][0]["attempt"])
+            log.error("report_refused", extra={"work": key[0], "attempt": key[1], "error": str(exc)})
+            if isinstance(exc, BadRequest | TooLarge):
+                self._port.refused(key)
+            else:
+                self._spool.postpone(key)
+        self._max_reports = max(count // 2, 1)
 
 
 def _complete(reply: Mapping[str, Any]) -> ReplyMessage:

@@ -11,7 +11,7 @@ from awe_client.daemon.environment import SCRIPT_NAME
 from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
-from awe_client.daemon.workdir import NotInside, make_directory, place
+from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.download import Wanted
 from shared_models.errors import AweError
 from shared_models.states import FailureKind
@@ -53,14 +53,14 @@ class Fetcher:
         make_directory(attempt.directory)
         message = attempt.task.message
         if message.get("userattr"):
-            text = json.dumps(message["userattr"], indent=1)
-            place(attempt.directory, USERATTR_NAME).write_text(text, encoding="utf-8")
+            write_new(attempt.directory, USERATTR_NAME, json.dumps(message["userattr"], indent=1))
         script = message["cmd"].get("cmd_script")
         if script:
-            place(attempt.directory, SCRIPT_NAME).write_text("\n".join(script) + "\n", encoding="utf-8")
+            write_new(attempt.directory, SCRIPT_NAME, "\n".join(script) + "\n")
         # Directories of outputs are the command's to make: a plain mkdir of its own must not fail.
-        for name in (attempt.task.stdout, attempt.task.stderr):
-            place(attempt.directory, name)
+        for name in (attempt.task.stdout, attempt.task.stderr, attempt.task.stdin):
+            if name:
+                place(attempt.directory, name)
 
     async def _fetch_input(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         name = entry["filename"]
@@ -92,9 +92,8 @@ class Fetcher:
     async def _fetch_attributes(self, attempt: Attempt, url: str, attrfile: str) -> None:
         """Write the attributes of the input's node to a file."""
         document = await self._node_document(url)
-        target = place(attempt.directory, attrfile)
         text = json.dumps(document.get("attributes"))
-        await asyncio.to_thread(target.write_text, text, encoding="utf-8")
+        await asyncio.to_thread(write_new, attempt.directory, attrfile, text)
 
     async def _node_document(self, url: str) -> dict[str, Any]:
         base = url.partition("?")[0]

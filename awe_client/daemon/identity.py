@@ -25,7 +25,7 @@ class WorkRoot:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = path.resolve()
         self.incarnation = secrets.token_hex(16)
         self.client_id = ""
         self._lock_fd = -1

@@ -123,7 +123,8 @@ def report_of(
         report["signal"] = failure.signal
     message = "; ".join(text for text in (failure.message if failure else "", note) if text)
     if message:
-        report["message"] = message
+        # A name of a file may be any bytes; on the wire there is only text.
+        report["message"] = message.encode("utf-8", "replace").decode()
     if end is not None:
         if failure is None:
             report["exit_code"] = end.exit_code

@@ -24,7 +24,9 @@ class Servers:
 
     def __init__(self, urls: Sequence[str], *, authorization: str, transfer_timeout_s: float) -> None:
         self._http = httpx.AsyncClient(
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
+            # Nothing to verify without TLS, and reading the certificates takes time.
+            verify=any(url.startswith("https:") for url in urls),
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
         )
         # Repeating is the daemon's own business: it knows for how long, and what it may do meanwhile.
         self._clients = [

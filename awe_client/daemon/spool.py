@@ -71,6 +71,11 @@ class Spool:
         if known is not None:
             self._lines.append(orjson.dumps({"a": key}) + b"\n")
 
+    def postpone(self, key: AttemptKey) -> None:
+        """Let the other reports go before this one."""
+        if key in self._durable:
+            self._durable[key] = self._durable.pop(key)
+
     async def flush(self) -> None:
         """Make everything added so far durable.
 

@@ -18,7 +18,7 @@ from awe_client.daemon.outcome import Failure
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, Wanted
 from awe_client.sdk.transport import cause_of
-from shared_models.errors import AweError, NoSpace
+from shared_models.errors import AweError
 from shared_models.states import FailureKind
 
 log = logging.getLogger(__name__)
@@ -41,14 +41,13 @@ class Sources:
 
     def __init__(self, servers: Servers, *, timeout_s: float) -> None:
         self._servers = servers
-        # A client of its own: our credentials must never reach a foreign host.
-        self._foreign = httpx.AsyncClient(
-            follow_redirects=True, timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0))
-        )
+        self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0))
+        self._foreign: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._foreign.aclose()
+        if self._foreign is not None:
+            await self._foreign.aclose()
 
     async def get(self, url: str, target: Path, wanted: Wanted) -> Downloaded:
         """Fetch until it is there. Raises StepError."""
@@ -89,6 +88,9 @@ class Sources:
     def _open(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
         if url.startswith("/"):
             return self._servers.current.open_url(url, headers)
+        if self._foreign is None:
+            # A client of its own: our credentials must never reach a foreign host.
+            self._foreign = httpx.AsyncClient(follow_redirects=True, timeout=self._timeout)
         return self._foreign.stream("GET", url, headers=headers)
 
 
@@ -106,8 +108,3 @@ def shown(url: str) -> str:
     if not parts.netloc:
         return parts.path
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def is_full(error: AweError) -> bool:
-    """Whether the server refused for want of space."""
-    return isinstance(error, NoSpace)

@@ -143,6 +143,14 @@ def place(directory: Path, name: str) -> Path:
     return target
 
 
+def write_new(directory: Path, name: str, text: str) -> None:
+    """Write a small file; what was there under its name (a link to shared data, perhaps) is replaced."""
+    target = place(directory, name)
+    target.unlink(missing_ok=True)
+    with target.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
 def find(directory: Path, name: str, sub_directory: str = "") -> Path:
     """Where a file that a command left is, links resolved. Raises NotInside or OSError."""
     full = f"{sub_directory}/{name}" if sub_directory else name

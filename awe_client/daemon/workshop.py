@@ -92,6 +92,7 @@ class Workshop:
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._line: deque[Holding] = deque()
         self._no_start_before = 0.0
+        self._closing = False
         self._fetches = asyncio.Semaphore(MAX_FETCHES)
         self._pushes = asyncio.Semaphore(MAX_PUSHES)
         self._carry_out: dict[type[m.Instruction], Callable[[Holding, Any], None]] = {
@@ -198,6 +199,7 @@ class Workshop:
 
     async def close(self) -> None:
         """Cancel what is left of transfers."""
+        self._closing = True
         steps = [h.step for h in self._holdings.values() if h.step is not None]
         for step in steps:
             step.cancel()
@@ -322,7 +324,7 @@ class Workshop:
                 log.exception("step_broken", extra={"work": holding.attempt.id})
                 event = m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
             holding.step = None
-            if holding.machine.stage is not m.Stage.GONE:
+            if not self._closing:
                 self._deliver(holding, event)
 
         holding.step = asyncio.ensure_future(run())

@@ -55,6 +55,7 @@ class FakeServer:
     )  #: bytes after which downloads are cut, in turn
     download_delay_s: float = 0.0  #: between pieces of a download
     upload_answers: list[Response | None] = field(default_factory=list)  #: for the next uploads, in turn
+    poison: Response | None = None  #: answer to every exchange with a report that says "poison"
     suspended: bool = False
     stop: bool = False
     replay: bool = False  #: every reply's work is also in the next reply
@@ -124,7 +125,7 @@ class FakeServer:
 
         `script` is a shell script, run by sh -c.
         """
-        task_name = f"t{len(self.requests)}-{secrets.token_hex(3)}"
+        task_name = more.get("task_name") or f"t{len(self.requests)}-{secrets.token_hex(3)}"
         command: dict[str, Any] = {"name": name, "args": args, "args_array": [], "cmd_script": None}
         command["environ"] = {"public": environ or {}}
         if script is not None:
@@ -264,6 +265,8 @@ class FakeServer:
             return refusal(404, "client_not_found", "Client not found")
         if x["incarnation"] != self.incarnation or x["request_id"] < self.last_request:
             return refusal(409, "stale_exchange", "stale")
+        if self.poison is not None and "poison" in json.dumps(x["reports"]):
+            return self.poison
         repeated = x["request_id"] == self.last_request
         self.last_request = x["request_id"]
         await self.wake()

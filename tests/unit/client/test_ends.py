@@ -97,7 +97,7 @@ async def test_sigterm_drains_and_a_second_one_releases(server: FakeServer, laun
     [running] = await server.add_task("bash", cmd={"args_array": ["-c", f"exec -a {mark} sleep 1000"]})
     await appears(mark)
     [ahead] = await server.add_task("true")
-    await server.until(lambda: ahead in server.leased)
+    await server.until(lambda: [ahead, 1] in server.exchanges[-1]["holds"])
     daemon.send_signal(signal.SIGTERM)
     assert (await server.result(ahead))["outcome"] == "released"
     await server.until(lambda: server.exchanges[-1]["draining"])
@@ -133,6 +133,14 @@ async def test_a_drained_client_leaves_undelivered_results_in_the_spool(
     assert spool.open() == [(work, 1)]
     spool.close()
     await server.start(port)
+
+
+async def test_a_client_that_never_found_a_server_ends_at_once(tmp_path: Path) -> None:
+    daemon = Daemon(settings_for("http://127.0.0.1:9", tmp_path / "w"))
+    task = asyncio.ensure_future(daemon.run())
+    await asyncio.sleep(0.1)
+    daemon.drain("test")
+    assert await asyncio.wait_for(task, 5) == 0
 
 
 async def test_two_daemons_cannot_share_a_work_directory(

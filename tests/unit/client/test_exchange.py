@@ -297,3 +297,27 @@ async def test_what_can_never_run_here_is_given_back_with_the_reason(
     report = await server.result(work)
     assert report["kind"] == "node"
     assert "needs 64 cores" in report["message"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "invalid_document"), (500, "internal")])
+async def test_one_report_that_the_server_cannot_take_does_not_hold_up_the_others(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, status: int, code: str
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.servers.BACKOFF_BASE_S", 0.01)
+    server.poison = refusal(status, code, "reports[0].message: no")
+    start()
+    [bad] = await server.add_task(script=["echo poison"])
+    good = await server.add_task(script=["echo fine"], ranks=10)
+    for work in good:
+        assert (await server.result(work))["outcome"] == "done"
+    assert bad not in server.results
+
+
+async def test_an_odd_task_name_makes_a_plain_directory(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    start()
+    [work] = await server.add_task(script=["pwd"], task_name="a/../b c" + "ü" * 200)
+    folder = Path((await server.result(work))["stdout_tail"].strip())
+    assert folder.parent == tmp_path / "work" / work[0:2] / work[2:4] / work[4:6]
+    assert len(os.fsencode(folder.name)) < 255

@@ -102,6 +102,19 @@ async def test_attributes_user_attributes_and_inputs_without_data(
     assert "in.txt" not in text
 
 
+async def test_what_is_written_under_the_name_of_predata_does_not_reach_the_shared_copy(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    start()
+    shared = server.input("in.json", b"shared\n")
+    entry = server.input("in.txt", b"x", attrfile="in.json")
+    server.attributes[entry["node"]] = {"a": 1}
+    [work] = await server.add_task("cat", "in.json", inputs=[entry], predata=[shared])
+    assert (await server.result(work))["stdout_tail"] == '{"a": 1}'
+    [kept] = (tmp_path / "work" / "predata").iterdir()
+    assert kept.read_bytes() == b"shared\n"
+
+
 async def test_predata_is_fetched_once_and_linked(server: FakeServer, start: MakeDaemon) -> None:
     start(slots=2)
     entry = server.input("ref/db.txt", b"reference\n")
@@ -187,7 +200,11 @@ async def test_names_that_leave_the_work_directory_are_refused(
     before = sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts)
     [first] = await server.add_task(inputs=[server.input(name, b"evil")])
     [second] = await server.add_task(outputs=[server.output(name)])
+    [third] = await server.add_task("cat", cmd={"stdin": name})
+    [fourth] = await server.add_task("true", cmd={"stdout": name})
     assert (await server.result(first))["kind"] == "input"
+    assert (await server.result(third))["kind"] == "input"
+    assert (await server.result(fourth))["kind"] == "input"
     assert (await server.result(second))["kind"] in ("output", "input")
     assert sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts) == before
 

@@ -78,6 +78,11 @@ def test_who_is_to_blame_for_a_command_that_did_not_start(
         assert "the-file" in failure.message
 
 
+def odd_message() -> str:
+    failure = judge_refusal(SpawnRefusal("program", errno.EACCES, b"caf\xe9"))
+    return str(report_of(("w", 1), "t", failure=failure)["message"])
+
+
 def test_reports_are_what_the_server_accepts() -> None:
     key = ("6a1f0c1e-0000-4000-8000-000000000000_t_1", 3)
     failure = judge_end(BAD, 0)
@@ -87,5 +92,6 @@ def test_reports_are_what_the_server_accepts() -> None:
     done = check_report(report_of(key, "tok", end=replace(GOOD, strays=2)))
     assert (done.outcome, done.exit_code, done.computetime_s) == ("done", 0, 1.0)
     assert done.perf["strays_killed"] == 2
+    assert odd_message() == "cannot execute caf?: Permission denied"
     released = check_report(report_of(key, "tok", released=True, failure=failure))
     assert (released.outcome, released.kind) == ("released", None)

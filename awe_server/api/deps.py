@@ -1,13 +1,25 @@
 """What every route needs: the services, who is asking, and where links point to."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
+import anyio.to_thread
 from fastapi import Depends
 from starlette.requests import Request
 
 from awe_server.auth.caller import Caller, who
 from awe_server.runtime.services import Services
 from shared_models.errors import Unavailable
+
+T = TypeVar("T")
+
+#: Documents that are turned into a reply at once; more are worked on in a thread, so that others are served.
+INLINE = 500
+
+
+async def beside(count: int, work: Callable[[], T]) -> T:
+    """Do pure work on `count` documents without holding up the event loop."""
+    return work() if count <= INLINE else await anyio.to_thread.run_sync(work)
 
 
 def services_at_any_time(request: Request) -> Services:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from awe_server.api import job_list, job_look, job_submit, views
-from awe_server.api.deps import Asking, BaseUrl, Served
+from awe_server.api.deps import Asking, BaseUrl, Served, beside
 from awe_server.api.envelope import ok, paged, refused
 from awe_server.api.job_list import JobListParameters
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
@@ -88,11 +88,11 @@ async def submit(
         return await services.engine.do(job_submit.submit, document, new_id, caller.user, key, token)
 
     if not idempotency_key:
-        return _job(services, await now(""), base_url)
+        return await _job(services, await now(""), base_url)
     key = job_submit.stored_key(caller.user, idempotency_key, raw)
     once: job_submit.OnceOnly = request.app.state.once_only
     async with once.lock(key):
-        return _job(services, await once.earlier(key) or await now(key), base_url)
+        return await _job(services, await once.earlier(key) or await now(key), base_url)
 
 
 def _token(text: str) -> str:
@@ -102,9 +102,10 @@ def _token(text: str) -> str:
     return text
 
 
-def _job(services: Services, found: job_submit.JobAndTasks, base_url: str) -> Response:
+async def _job(services: Services, found: job_submit.JobAndTasks, base_url: str) -> Response:
     job, tasks = found
-    return ok(views.job_view(job, tasks, base_url, live=job["id"] in services.engine.state.jobs))
+    live = job["id"] in services.engine.state.jobs
+    return await beside(len(tasks), lambda: ok(views.job_view(job, tasks, base_url, live=live)))
 
 
 @router.get("", summary="List jobs", response_model=Listing[JobView], responses=Bad)
@@ -158,7 +159,7 @@ async def get_job(
         return ok(await faces[face](services, job, tasks))
     if query.wait_s:
         job, tasks = await job_look.wait(services.engine, job_id, query.wait_s, query.revision)
-    return _job(services, (job, tasks), base_url)
+    return await _job(services, (job, tasks), base_url)
 
 
 class JobVerbs(Parameters):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from awe_server.api import views
+from awe_server.api.deps import beside
 from awe_server.api.params import Flag, Many, Paging, split_list
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.state import State
@@ -165,17 +166,24 @@ async def rows(engine: Engine, query: JobListParameters, page: Page, base_url: s
         _bounded(sum(len(job["task_names"]) for job in page.documents))
     live = await engine.look(_live, ids, with_tasks)
     tasks = await _stored_tasks(engine, [id for id in ids if with_tasks and id not in live])
-    found = []
-    for stored in page.documents:
-        job, own = live.get(stored["id"], (stored, tasks[stored["id"]]))
-        is_live = stored["id"] in live
-        if query.verbosity == "job":
-            found.append(views.job_head(job, live=is_live))
-        elif query.verbosity == "minimal":
-            found.append(views.job_min(job, own))
-        else:
-            found.append(views.job_row(job, own, base_url, live=is_live))
-    return found
+
+    def show() -> list[Document]:
+        return [
+            _row(query.verbosity, *live.get(job["id"], (job, tasks[job["id"]])), base_url, job["id"] in live)
+            for job in page.documents
+        ]
+
+    return await beside(sum(len(job["task_names"]) for job in page.documents), show)
+
+
+def _row(verbosity: str, job: Document, tasks: list[Document], base_url: str, live: bool) -> Document:
+    match verbosity:
+        case "job":
+            return views.job_head(job, live=live)
+        case "minimal":
+            return views.job_min(job, tasks)
+        case _:
+            return views.job_row(job, tasks, base_url, live=live)
 
 
 def _live(state: State, ids: list[JobId], with_tasks: bool) -> dict[str, tuple[Document, list[Document]]]:

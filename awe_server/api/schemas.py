@@ -41,15 +41,6 @@ class Registered(ClientView):
     lease_s: float = Field(description="how long the server waits for a sign of life")
 
 
-class Why(BaseModel):
-    """What one thing waits for."""
-
-    entity: str = Field(examples=["task"])
-    id: str
-    state: str
-    reason: str = Field(examples=["no live client in group 'big' offers app 'bowtie2'"])
-
-
 class QueueCounts(BaseModel):
     """How much there is of everything, by state."""
 

@@ -42,6 +42,7 @@ from shared_models.errors import (
     BadRequest,
     ClientNotFound,
     ClientSuspended,
+    Forbidden,
     LeaseLost,
     QueueSuspended,
     WorkunitNotFound,
@@ -74,7 +75,11 @@ class WorkParameters(WorkListParameters):
     responses=Bad,
 )
 async def list_or_checkout(
-    services: Served, caller: Asking, base_url: BaseUrl, query: Annotated[WorkParameters, Query()]
+    request: Request,
+    services: Served,
+    caller: Asking,
+    base_url: BaseUrl,
+    query: Annotated[WorkParameters, Query()],
 ) -> Response:
     """With `client=ID`, as AWE's workers ask: checks out one workunit for that client; `data` is that object.
 
@@ -82,6 +87,7 @@ async def list_or_checkout(
     """
     if query.client and not query.query:
         policy.allow(caller, Right.WORK)
+        _only_on_purpose(request)
         return await _checkout(services, ClientId(query.client), query.available, base_url)
     policy.allow(caller, Right.READ)
     page = await work_list.find(services.engine, query)
@@ -90,6 +96,17 @@ async def list_or_checkout(
 
 
 Joined = tuple[Document, Document, Document]
+
+
+def _only_on_purpose(request: Request) -> None:
+    """A checkout is a GET that changes something: not for HEAD, and not for a link on somebody's page.
+
+    Raises BadRequest, Forbidden.
+    """
+    if request.state.head:
+        raise BadRequest("a checkout is GET, not HEAD")
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise Forbidden("A page of another site may not change anything here")
 
 
 async def _checkout(services: Services, client_id: ClientId, available: str, base_url: str) -> Response:

@@ -3,8 +3,10 @@
 import logging
 from typing import Any
 
+import anyio
 import pytest
 
+from awe_server.api import bodies
 from tests.api.conftest import URL, Api
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +59,29 @@ async def test_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
     await api.ok("PUT", "/queue?suspend", headers={"Origin": URL})
     reply = await api.http.get("/job", headers=foreign)
     assert "access-control-allow-origin" not in reply.headers
+
+
+async def test_neither_head_nor_a_link_elsewhere_checks_work_out(api: Api) -> None:
+    job = await api.submit()
+    client = await api.register()
+    path = f"/work?client={client['id']}"
+    assert (await api.http.head(path)).status_code == 400
+    await api.refused("GET", path, 403, "forbidden", headers={"Sec-Fetch-Site": "cross-site"})
+    assert (await api.ok("GET", f"/work/{job['id']}_0_0"))["state"] == "queued"
+
+
+async def test_a_body_that_stalls_is_given_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "STALL_S", 0.02)
+
+    async def slow() -> Any:
+        yield b'{"tasks": ['
+        await anyio.sleep(30)
+        yield b"]}"
+
+    headers = {"Content-Type": "application/json"}
+    [text] = await api.refused("POST", "/job", 400, "invalid_request", content=slow(), headers=headers)
+    assert "stalled" in text
+    assert (await api.http.get("/job")).json()["total_count"] == 0
 
 
 async def test_no_method_or_format_is_chosen_by_the_query(api: Api) -> None:

@@ -181,3 +181,11 @@ async def test_a_job_shows_every_key_that_awe_shows(api: Api) -> None:
     assert shown["error"]["apperror"] == "boom\n"
     assert shown["error"]["worknotes"] == "note 3"
     assert shown["error"]["clientfailed"] == client["id"]
+
+
+async def test_a_job_of_many_tasks_is_shown_whole(api: Api) -> None:
+    tasks = [{"taskid": str(i), "cmd": {"name": "x"}} for i in range(600)]
+    job = await api.submit(*tasks)
+    assert len(job["tasks"]) == 600
+    [row] = await api.ok("GET", "/job")
+    assert [task["task_name"] for task in row["tasks"]] == [str(i) for i in range(600)]

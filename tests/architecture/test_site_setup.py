@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def test_only_loopback_is_published(compose: dict[str, Any]) -> None:
 @pytest.mark.parametrize("service", ["server", "client-1", "client-2"])
 def test_every_command_is_one_that_our_programs_understand(compose: dict[str, Any], service: str) -> None:
     program, verb, *arguments = compose["services"][service]["command"]
-    help_text = subprocess.run([program, verb, "--help"], capture_output=True, text=True, check=True).stdout
+    here = Path(sys.executable).with_name(program)
+    help_text = subprocess.run([str(here), verb, "--help"], capture_output=True, text=True, check=True).stdout
     plain = re.sub(r"\x1b\[[0-9;]*m", "", help_text)
     for word in arguments:
         if word.startswith("--"):

@@ -25,7 +25,7 @@ def test_every_dependency_is_locked_with_hashes() -> None:
     for name in ("requirements.lock", "requirements-runtime.lock"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert "--hash=sha256:" in text
-        assert "file:" not in text
+        assert "file://" not in text
 
 
 def test_every_dependency_has_its_line_of_justification() -> None:
@@ -48,7 +48,8 @@ def test_the_top_level_is_the_agreed_one() -> None:
     } <= top
     extra = top - {
         "awe_server", "awe_client", "shared_models", "tests", "docker-compose.yml", "pyproject.toml",
-        "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "Dockerfile",
+        "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
+        "Dockerfile",
         ".dockerignore", ".gitignore", ".pre-commit-config.yaml", ".ci", "docs", "examples",
         "requirements.lock", "requirements-runtime.lock",
     }  # fmt: skip

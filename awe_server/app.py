@@ -32,6 +32,7 @@ from shared_models.errors import AweError
 log = logging.getLogger(__name__)
 
 GRACE_S = 5  #: how long requests in progress may take to end at shutdown
+KEEP_ALIVE_S = 75  #: an idle connection; longer than a client's pause between two exchanges
 STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
 
 
@@ -117,7 +118,7 @@ async def _serve(settings: Settings) -> None:
     app: FastAPI = build_api(services)
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
-        server_header=False, timeout_graceful_shutdown=GRACE_S, backlog=4096,
+        server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=GRACE_S, backlog=4096,
     )  # fmt: skip
     server = _Uvicorn(config, services)
     serving = asyncio.create_task(server.serve(sockets=[sock]))

@@ -11,7 +11,7 @@ store: the same as a crash and a restart, without the restart.
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -22,7 +22,7 @@ from awe_server.runtime.committer import Batch, Committer
 from awe_server.runtime.events import EventLog
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
-from awe_server.scheduler.state import Changes, Context, Effect, ForgetJob, State
+from awe_server.scheduler.state import Changes, Context, Effect, Event, ForgetJob, State
 from awe_server.settings import Settings
 from awe_server.store.base import (
     Collection,
@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-TOKEN_BYTES = 16
 RELOAD_PAUSE_S = 10.0  #: a bug that strikes again this soon is answered with 500 only
+VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
@@ -79,7 +79,7 @@ class Duties(Protocol):
 
 def new_token() -> str:
     """A lease's random token."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
+    return os.urandom(16).hex()
 
 
 class Engine:
@@ -100,7 +100,7 @@ class Engine:
         self._live = State(recovery.rules(settings))
         self._extra: list[Operation] = []  #: documents that are not the scheduler's
         self._flying: list[Changes] = []  #: taken, not durable yet
-        self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and since when
+        self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and when they may leave
         self._committer: Committer[Changes] = Committer(
             store,
             take=self._take,
@@ -292,12 +292,12 @@ class Engine:
             raise JobNotFound(job_id=job_id[:100])
         if job_id not in self.state.jobs:  # somebody else may have brought it meanwhile
             recovery.revive(self._live, self.context(), documents)
-            self._visitors[job_id] = self.clock.monotonic()
+        self._visitors[job_id] = self.clock.monotonic() + VISIT_S
 
-    def see_off(self, older_than_s: float = 0.0) -> None:
-        """Let finished jobs leave memory that have been there for so long and have nothing to be written."""
-        before_s = self.clock.monotonic() - older_than_s
-        for job_id in [id for id, since_s in self._visitors.items() if since_s <= before_s]:
+    def see_off(self) -> None:
+        """Let finished jobs leave memory whose time is over and that have nothing to be written."""
+        now_s = self.clock.monotonic()
+        for job_id in [id for id, until_s in self._visitors.items() if until_s <= now_s]:
             job = self._live.jobs.get(job_id)
             if job is None or not self._is_dirty(job_id):
                 del self._visitors[job_id]
@@ -340,6 +340,7 @@ class Engine:
         now_s = self.clock.monotonic()
         for changes in batch.after:
             self.events.publish({"code": event.code, **event.fields} for event in changes.events)
+            _log_events(changes.events)
             self.waiters.revised(changes.revised)
             self.waiters.appeared(changes.work)
             self.waiters.tell(changes.told)
@@ -479,3 +480,34 @@ class Engine:
             log.error("not_everything_written", extra={"reason": self.store_trouble})
         except StoreUnavailable as exc:
             log.error("not_everything_written", extra={"reason": exc.message})
+
+
+#: Facts worth a line in the log; those of single workunits would drown the rest.
+_LOGGED = {
+    "JQ": "job_submitted",
+    "JD": "job_completed",
+    "JP": "job_suspended",
+    "JU": "job_resumed",
+    "JC": "job_done_again",
+    "JF": "job_failed",
+    "JL": "job_deleted",
+    "JR": "job_removed",
+    "CR": "client_up",
+    "CO": "client_offline",
+    "CS": "client_suspended",
+    "CU": "client_gone",
+    "QS": "queue_suspended",
+    "QR": "queue_resumed",
+}
+
+
+def _log_events(events: Iterable[Event]) -> None:
+    for event in events:
+        name = _LOGGED.get(event.code)
+        if name is not None:
+            log.info(name, extra={_log_key(key): value for key, value in event.fields.items()})
+
+
+def _log_key(key: str) -> str:
+    """Some names are logging's own."""
+    return f"job_{key}" if key in ("name", "msg", "args") else key

@@ -43,14 +43,14 @@ class Ticker:
                     log.warning("server_was_held_up", extra={"seconds": round(late_s, 1)})
                 self._engine.run(give_grace, late_s)
             self._engine.run(tick)
+            self._engine.see_off()
         except ShuttingDown:
             return
         except Unavailable:
             self._last_s = None  # the state is being read; leases begin anew with it
-        self._engine.see_off(older_than_s=VISIT_S)
-
-
-VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
+        except Exception:
+            if self._engine.ready:
+                raise  # it broke again although the state was read anew
 
 
 def give_grace(state: State, ctx: Context, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -42,6 +43,7 @@ def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: 
     waits = [
         threading.Thread(target=_ignore, args=(lambda: client.exchange(want=1, wait_s=50),)),
         threading.Thread(target=_ignore, args=(lambda: env.http.get(f"/job/{job_id}?wait_s=50"),)),
+        threading.Thread(target=_ignore, args=(lambda: list(follow(env)),)),
     ]
     for wait in waits:
         wait.start()
@@ -52,6 +54,12 @@ def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: 
     for wait in waits:
         wait.join(5)
         assert not wait.is_alive()
+
+
+def follow(env: AweEnv) -> Iterator[str]:
+    """The stream of events."""
+    with env.http.stream("GET", "/events", headers={"Accept": "text/event-stream"}) as stream:
+        yield from stream.iter_lines()
 
 
 def _ignore(call: object) -> None:

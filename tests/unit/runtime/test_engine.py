@@ -122,7 +122,7 @@ async def test_a_finished_job_is_brought_back_for_a_verb_and_leaves_again() -> N
     (grant,) = await shop.fetch()
     await shop.exchange(reports=[done(grant)])
     await shop.engine.ensure_job(job_id)
-    shop.engine.see_off(older_than_s=60.0)
+    shop.engine.see_off()
     assert job_id in shop.engine.state.jobs
     await shop.engine.do(resubmit_job, job_id)
     (grant,) = await shop.fetch()
@@ -131,7 +131,7 @@ async def test_a_finished_job_is_brought_back_for_a_verb_and_leaves_again() -> N
     assert job_id not in shop.engine.state.jobs
     await shop.engine.ensure_job(job_id)
     shop.hands.monotonic_s += 61
-    shop.engine.see_off(older_than_s=60.0)
+    shop.engine.see_off()
     assert job_id not in shop.engine.state.jobs
     with pytest.raises(JobNotFound):
         await shop.engine.ensure_job(JobId("unknown"))

@@ -1,0 +1,705 @@
+"""Random commands against the scheduler: whatever people, clients, networks and restarts do, and in whatever
+order, every invariant holds, nothing is lost or done twice, and a restart at any moment changes nothing.
+
+After each step the batch goes to a store as the engine would write it, `invariants.check` runs, the history
+is compared with the step before, and the state is loaded from the store and compared with the live one. At
+the end somebody repairs what can be repaired, and all that was submitted must complete.
+
+HYPOTHESIS_PROFILE=long looks longer and elsewhere each time.
+"""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from awe_server.scheduler import clients, jobs, queue, suspension
+from awe_server.scheduler.checkout import checkout
+from awe_server.scheduler.exchange import exchange
+from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
+from awe_server.scheduler.finish import task_finished, task_unfinishable
+from awe_server.scheduler.queue import queue_counts
+from awe_server.scheduler.ready import task_prepared, task_refused
+from awe_server.scheduler.report import report
+from awe_server.scheduler.restart import descendants
+from awe_server.scheduler.split import index_candidates
+from awe_server.scheduler.state import (
+    ACTIVE_JOBS,
+    ENDED_JOBS,
+    Context,
+    Document,
+    FinishTask,
+    Job,
+    PrepareTask,
+    Rules,
+    State,
+    Task,
+)
+from awe_server.scheduler.submit import submit_job
+from awe_server.scheduler.tick import tick
+from awe_server.scheduler.why import why_job, why_task, why_workunit
+from shared_models.errors import AweError, ClientNotFound, StaleExchange
+from shared_models.ids import ClientId, WorkunitId
+from shared_models.messages import ExchangeRequest, Free, Report
+from shared_models.states import FailureKind, JobState, WorkunitState
+from shared_models.times import rfc3339
+from tests.builders import GIB, PLENTY, a_job, a_profile, job_id
+from tests.property.scheduler_model import FakeClient, Server
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+
+#: Small limits, so that a short run reaches them.
+RULES = Rules(
+    lease_s=8.0, max_work_failure=2, max_client_failure=3, max_lost=2, retry_base_s=1.0, retry_cap_s=4.0
+)
+
+GROUPS = ("", "a", "b", "a, b")
+APPS = ("run", "blast")
+KINDS = tuple(kind for kind in FailureKind if kind not in (FailureKind.LOST, FailureKind.RELEASED))
+SMALL = Free(cores=2, memory_bytes=GIB, disk_bytes=GIB, gpus=0)
+
+pick = st.integers(0, 1_000)
+
+tasks = st.fixed_dictionaries(
+    {
+        "parts": st.sampled_from((1, 1, 2, 3)),
+        "parents": st.integers(0, 7),  #: bits: which of the tasks before it
+        "reads": st.sampled_from(("", "parent", "node")),
+        "writes": st.booleans(),
+        "cut": st.sampled_from(("", "record", "none")),
+        "cmd": st.sampled_from(("run", "run", "run", "blast")),
+        "group": st.sampled_from(("", "", "a")),
+        "cores": st.sampled_from((1, 1, 2, 9)),
+        "skip": st.sampled_from((False, False, False, True)),
+        "max_failures": st.sampled_from((None, None, 1, 3)),
+        "retry_delay_s": st.sampled_from((None, 0.0, 2.5)),
+    }
+)
+
+infos = st.fixed_dictionaries(
+    {
+        "clientgroups": st.sampled_from(GROUPS),
+        "priority": st.integers(1, 3),
+        "noretry": st.sampled_from((False, False, False, True)),
+        "user": st.sampled_from(("anna", "bert")),
+    }
+)
+
+
+#: What happens, by weight.
+ACTS = (
+    *("work",) * 14,
+    *("time",) * 3,
+    *("effect",) * 4,
+    *("steer",) * 4,
+    *("adjust", "switch_queue", "steer_client", "new_client", "come_back", "foreign_report"),
+    *("stale_report", "forget", "restart", "look"),
+)
+
+VERBS = ("suspend", "resume", "resume", "recompute", "recompute", "resubmit", "delete", "remove", "recover")
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """People, clients and time, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1_000.0
+        self.wall_s = 1_767_268_800.0
+        self.tokens = 0
+        self.submitted = 0
+        self.clients: list[FakeClient] = []
+        self.ticked = True
+        self.eager = False  #: effects are carried out at once
+        self.quiet: set[str] = set()  #: acts that do not happen in this run
+
+    @initialize(
+        fair=st.booleans(),
+        eager=st.sampled_from((True, True, False)),
+        natives=st.integers(0, 2),
+        stocks=st.integers(0, 2),
+        quiet=st.sets(st.sampled_from(sorted(set(ACTS) - {"work"}))),
+        first=st.lists(st.tuples(infos, st.lists(tasks, min_size=1, max_size=4)), min_size=1, max_size=2),
+    )
+    def start(
+        self, fair: bool, eager: bool, natives: int, stocks: int, quiet: set[str], first: list[Any]
+    ) -> None:
+        self.server = Server(State(replace(RULES, policy="fair" if fair else "fcfs")))
+        self.eager = eager
+        self.quiet = quiet
+        for _ in range(natives):
+            self.add_client(native=True, group="a", cores=4)
+        for _ in range(stocks):
+            self.add_client(native=False, group="a", cores=1)
+        for info, specs in first:
+            self._submit(info, specs)
+
+    @rule(
+        info=infos,
+        specs=st.lists(tasks, min_size=1, max_size=4),
+        owner=st.sampled_from(("", "anna", "bert")),
+        key=st.sampled_from(("", "", "k1", "k2")),
+        later_s=st.sampled_from((0, 0, 0, 0, 3)),
+        torn_at=pick,
+    )
+    def submit(
+        self, info: Document, specs: list[Document], owner: str, key: str, later_s: int, torn_at: int
+    ) -> None:
+        if later_s:
+            info = {**info, "start_at": rfc3339(self.wall_s + later_s)}
+        self._submit(info, specs, owner, key, torn_at)
+
+    @rule(acts=st.lists(st.tuples(st.sampled_from(ACTS), pick, pick, pick), min_size=1, max_size=12))
+    def happen(self, acts: list[tuple[str, int, int, int]]) -> None:
+        """Things happen; each takes what it needs to know from three numbers."""
+        for name, a, b, c in acts:
+            if name not in self.quiet:
+                getattr(self, name)(a, b, c)
+
+    # -- helpers ---------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.server.state
+
+    @property
+    def ctx(self) -> Context:
+        return Context(self.now_s, self.wall_s, self._token)
+
+    def _token(self) -> str:
+        self.tokens += 1
+        return f"token-{self.tokens}"
+
+    def settle(self, verb: str = "", torn_at: int | None = None) -> None:
+        """Commit what the step changed and look at everything."""
+        self.server.commit(verb, torn_at, self.ctx)
+        if self.ticked:
+            self.server.check_reload(self.ctx)
+        if self.eager and self.server.effects:
+            self.effect(0, 0, torn_at or 0)
+
+    def a_client(self, at: int) -> FakeClient:
+        return self.clients[at % len(self.clients)]
+
+    def a_job(self, at: int) -> Job | None:
+        held = list(self.state.jobs.values())
+        return held[at % len(held)] if held else None
+
+    def an_attempt(self, client: FakeClient, at: int) -> tuple[WorkunitId, int, str] | None:
+        held = list(client.running.items())
+        if not held:
+            return None
+        id, (attempt, token) = held[at % len(held)]
+        return id, attempt, token
+
+    def unchanged(self) -> bool:
+        """A refusal changes nothing."""
+        return self.state.changes.is_empty()
+
+    # -- people ----------------------------------------------------------------------------------------------
+
+    def _submit(
+        self, info: Document, specs: list[Document], owner: str = "", key: str = "", torn_at: int = 0
+    ) -> None:
+        document = a_job(**info)
+        for i, spec in enumerate(specs):
+            _add_task(document, i, spec, specs)
+        self.submitted += 1
+        known = self.state.idempotency.get((owner, key)) if key else None
+        id = job_id(self.submitted)
+        try:
+            job = submit_job(
+                self.state, self.ctx, document.build(), job_id=id, owner=owner, idempotency_key=key
+            )
+        except AweError:
+            assert self.unchanged()
+        else:
+            assert known is None or job is known
+        self.settle(torn_at=torn_at)
+
+    def steer(self, a: int, b: int, c: int) -> None:
+        """A verb on a job."""
+        job, verb = self.a_job(a), VERBS[b % len(VERBS)]
+        if job is None:
+            return
+        was = job.state
+        try:
+            self._steer(job, verb, was, c)
+        except AweError:
+            assert self.unchanged(), f"{verb} refused and changed {job!r}"
+        self.settle("delete" if verb == "remove" else verb, c)
+        if verb == "remove":
+            for collection in ("jobs", "tasks", "workunits"):
+                left = [d["id"] for d in self.server.store.all(collection)]
+                assert not [id for id in left if id.startswith(job.id)]
+
+    def _steer(self, job: Job, verb: str, was: JobState, c: int) -> None:
+        state, ctx = self.state, self.ctx
+        match verb:
+            case "suspend":
+                jobs.suspend_job(state, ctx, job.id, "by hand")
+                assert job.state is JobState.SUSPEND
+            case "resume":
+                jobs.resume_job(state, ctx, job.id)
+                assert was is JobState.SUSPEND
+                assert job.state in ACTIVE_JOBS | {JobState.COMPLETED}
+            case "recompute":
+                task = job.tasks[c % len(job.tasks)]
+                jobs.recompute_job(state, ctx, job.id, task.name)
+                assert task.generation > 1
+                assert not any(t.done for t in descendants(task))
+            case "resubmit":
+                jobs.resubmit_job(state, ctx, job.id)
+                assert not any(task.done for task in job.tasks)
+            case "delete":
+                jobs.delete_job(state, ctx, job.id)
+                assert job.state is JobState.DELETED
+            case "remove":
+                jobs.delete_job(state, ctx, job.id, full=True)
+                assert job.id not in state.jobs
+            case _:
+                jobs.recover_job(state, ctx, job.id)
+
+    def adjust(self, a: int, b: int, c: int) -> None:
+        """What a job is like."""
+        job = self.a_job(a)
+        if job is None:
+            return
+        match b % 5:
+            case 0 | 1:
+                jobs.set_priority(self.state, self.ctx, job.id, c % 5)
+            case 2:
+                jobs.set_clientgroups(self.state, self.ctx, job.id, GROUPS[c % len(GROUPS)])
+            case 3:
+                jobs.set_expiration(self.state, self.ctx, job.id, f"{c}H")
+            case _:
+                jobs.set_datatoken(self.state, self.ctx, job.id, "secret")
+        self.settle(torn_at=c)
+
+    def switch_queue(self, a: int, b: int, c: int) -> None:
+        """Mostly on."""
+        (queue.suspend_queue if a % 3 == 0 else queue.resume_queue)(self.state, self.ctx)
+        self.settle()
+
+    def steer_client(self, a: int, b: int, c: int) -> None:
+        """A verb on a client."""
+        if not self.clients:
+            return
+        state, ctx, id = self.state, self.ctx, self.a_client(a).id
+        try:
+            match b % 8:
+                case 0 | 1:
+                    suspension.suspend_client(state, ctx, id)
+                    assert not state.clients[id].holds
+                case 2 | 3 | 4:
+                    suspension.resume_client(state, ctx, id)
+                case 5:
+                    suspension.suspend_all(state, ctx)
+                    assert not state.running
+                case 6:
+                    suspension.resume_all(state, ctx)
+                case _:
+                    suspension.remove_client(state, ctx, id)
+        except AweError:
+            assert self.unchanged()
+        self.settle(torn_at=c)
+
+    def look(self, a: int, b: int, c: int) -> None:
+        """Views change nothing, and explain everything that waits."""
+        _look(self.state, self.ctx)
+        assert self.unchanged()
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def effect(self, a: int, b: int, c: int) -> None:
+        """An effect comes back: soon, late, badly, twice, or long after it was void."""
+        server = self.server
+        how = ("well", "well", "well", "badly", "twice", "again")[b % 6]
+        source = server.done_effects if how == "again" or not server.effects else server.effects
+        if not source:
+            return
+        effect = source[a % len(source)]
+        if how != "twice" and source is server.effects:
+            source.remove(effect)
+            server.done_effects = [*server.done_effects[-8:], effect]
+        current = server.is_current(effect)
+        if isinstance(effect, PrepareTask):
+            self._prepare(effect, how == "badly", c % 4)
+        else:
+            self._finish(effect, how == "badly")
+        assert current or not self.state.changes.tasks
+        self.settle(torn_at=c)
+
+    def _prepare(self, effect: PrepareTask, badly: bool, units: int) -> None:
+        if badly:
+            task_refused(self.state, self.ctx, effect.task_id, effect.generation, "input is missing")
+            return
+        task = self.state.tasks.get(effect.task_id)
+        facts = _facts(task, units, self._token()) if task else TaskFacts()
+        task_prepared(self.state, self.ctx, effect.task_id, effect.generation, facts)
+
+    def _finish(self, effect: FinishTask, badly: bool) -> None:
+        if badly:
+            task_unfinishable(self.state, self.ctx, effect.task_id, effect.generation, "part 2 is missing")
+            return
+        task = self.state.tasks.get(effect.task_id)
+        outputs = task.outputs if task else []
+        facts = [OutputFact(io["filename"], io["node"], 10, "0" * 32) for io in outputs]
+        task_finished(self.state, self.ctx, effect.task_id, effect.generation, facts)
+
+    # -- clients ---------------------------------------------------------------------------------------------
+
+    def new_client(self, a: int, b: int, c: int) -> None:
+        """Another client comes."""
+        self.add_client(a % 2 == 0, ("", "a", "b")[b % 3], (1, 2, 4, 16)[c % 4])
+
+    def add_client(self, native: bool, group: str, cores: int) -> None:
+        if len(self.clients) >= 4:
+            return
+        id = ClientId(f"c{len(self.clients) + 1}")
+        apps = ["*"] if cores != 2 else ["run"]
+        profile = a_profile(name=f"node{id}", group=group, cores=cores, apps=apps, native=native)
+        client = FakeClient(id, native, profile)
+        self.clients.append(client)
+        self.register(client)
+
+    def come_back(self, a: int, b: int, c: int) -> None:
+        """A client registers again: as it is, after a restart, or after it lost its disk."""
+        if not self.clients:
+            return
+        client = self.a_client(a)
+        if b % 4:
+            client.restart(loses_spool=b % 4 == 3)
+        self.register(client)
+
+    def register(self, client: FakeClient) -> None:
+        profile = {**client.profile, "incarnation": f"i{client.incarnation}" if client.native else ""}
+        if client.native:
+            profile["spooled"] = [(r.work, r.attempt) for r in client.spool]
+        else:
+            profile["current_work"] = list(client.running)
+        clients.register(self.state, self.ctx, profile, client.id, client.id)
+        self.settle()
+
+    def work(self, a: int, b: int, c: int) -> None:
+        """A client does what clients do."""
+        if self.clients:
+            client = self.a_client(a)
+            (self._native if client.native else self._stock)(client, b, c)
+
+    def _native(self, client: FakeClient, b: int, c: int) -> None:
+        """Report, renew, fetch; the reply may be lost, then the next one is a repeat or a new one."""
+        lost = b % 5 == 4
+        if client.last_request and b % 3:
+            self.send(client, client.last_request, lost)
+            return
+        for i in range(b % 4):
+            self._end_one(client, c + i, c // 3 + i)
+        client.request_id += 1
+        request = ExchangeRequest(
+            incarnation=f"i{client.incarnation}",
+            request_id=client.request_id,
+            holds=[(id, attempt) for id, (attempt, _) in client.running.items()],
+            reports=list(client.spool),
+            want=c % 4,
+            wait_s=0.0,
+            free=SMALL if c % 8 == 7 else PLENTY,
+            draining=b % 16 == 15,
+        )
+        client.last_request = request
+        self.send(client, request, lost)
+
+    def _stock(self, client: FakeClient, b: int, c: int) -> None:
+        """Fetch one workunit, report one, or send a heartbeat; a worker's replies get lost as well."""
+        lost = b % 5 == 4
+        if b % 4 == 0:
+            self._heartbeat(client, says=c % 3 > 0, misses=lost)
+        elif client.running:
+            self._end_one(client, b, c)
+            r = client.spool.pop()
+            self._report(client.id, r)
+            if lost:
+                self._report(client.id, r)
+        else:
+            self._stock_checkout(client, 10 if c % 10 == 9 else -1, lost)
+
+    def send(self, client: FakeClient, request: ExchangeRequest, lost: bool) -> None:
+        """Send an exchange; unless the reply is lost, do what it says."""
+        ids = [r.work for r in request.reports]
+        known = self.state.clients.get(client.id)
+        repeated = known is not None and known.last_request == request.request_id
+        expected = {(g.workunit_id, g.attempt) for g in known.last_grants} if known and repeated else set()
+        generations = self._generations(ids)
+        try:
+            reply = exchange(self.state, self.ctx, client.id, request, self.server.finished(*ids))
+        except (ClientNotFound, StaleExchange):
+            assert self.unchanged()
+            return
+        for result in reply.results:
+            if result["result"] == "accepted":
+                self._accepted(WorkunitId(result["work"]), generations)
+        new = [g for g in reply.grants if (g.workunit_id, g.attempt) not in expected]
+        assert not (repeated and expected and new), "a repeated request was given other work"
+        self.server.history.granted(self.state, new)
+        if not lost:
+            client.last_request = None
+            client.spool.clear()
+            for id, attempt in reply.discard:
+                client.drop(id, attempt)
+            client.take(reply.grants)
+        self.settle(torn_at=request.request_id)
+
+    def _stock_checkout(self, client: FakeClient, available: int, lost: bool) -> None:
+        try:
+            result = checkout(self.state, self.ctx, client.id, 1, None, available)
+        except AweError:
+            pass
+        else:
+            self.server.history.granted(self.state, result.grants)
+            assert len(result.grants) <= 1
+            if not lost:
+                client.take(result.grants)
+        self.settle()
+
+    def _heartbeat(self, client: FakeClient, says: bool, misses: bool) -> None:
+        holds = list(client.running)[1 if misses else 0 :] if says else None
+        try:
+            told = clients.heartbeat(self.state, self.ctx, client.id, holds)
+        except ClientNotFound:
+            assert self.unchanged()
+            return
+        for id in told.discard:
+            client.drop(id)
+        self.settle()
+
+    def foreign_report(self, a: int, b: int, c: int) -> None:
+        """Somebody reports what another client runs, with or without knowing the attempt."""
+        busy = [client for client in self.clients if client.running]
+        if not busy or len(self.clients) < 2:
+            return
+        victim = busy[a % len(busy)]
+        thief = next(client for client in self.clients if client is not victim)
+        attempt = self.an_attempt(victim, b)
+        assert attempt is not None
+        id, number, token = attempt
+        knows = c % 3
+        r = _report(id, number if knows else None, (None, "guessed", token)[knows], c)
+        holder = self.state.clients.get(victim.id)
+        self._report(thief.id, r, foreign=holder is not None and id in holder.holds)
+
+    def stale_report(self, a: int, b: int, c: int) -> None:
+        """A report from another time: of any workunit that ever was, of some attempt."""
+        stored = sorted(self.server.store.documents["workunits"])
+        if stored and self.clients:
+            r = _report(WorkunitId(stored[b % len(stored)]), c % 4, "old", c)
+            self._report(self.a_client(a).id, r, foreign=True)
+
+    def _report(self, client_id: ClientId, r: Report, foreign: bool = False) -> None:
+        generations = self._generations([r.work])
+        try:
+            result = report(self.state, self.ctx, client_id, r, self.server.finished(r.work))
+        except AweError:
+            assert self.unchanged()
+            return
+        assert not (foreign and result == "accepted"), (
+            f"{client_id} reported {r.work}, which it does not hold"
+        )
+        if result == "accepted":
+            self._accepted(r.work, generations)
+        else:
+            assert self.unchanged(), "a duplicate changed something"
+        self.settle()
+
+    def _generations(self, ids: list[WorkunitId]) -> dict[WorkunitId, int]:
+        return {id: self.state.workunits[id].generation for id in ids if id in self.state.workunits}
+
+    def _accepted(self, id: WorkunitId, generations: dict[WorkunitId, int]) -> None:
+        unit = self.state.changes.workunits.get(id)
+        if unit is not None and unit.state is WorkunitState.COMPLETED:
+            self.server.history.result(id, generations[id])
+
+    def _end_one(self, client: FakeClient, which: int, how: int) -> None:
+        """A command ends; its report is spooled."""
+        attempt = self.an_attempt(client, which)
+        if attempt is not None:
+            id, number, token = attempt
+            del client.running[id]
+            native = client.native
+            client.spool.append(_report(id, number if native else None, token if native else None, how))
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def time(self, a: int, b: int, c: int) -> None:
+        """Time passes; the server may notice at once or only later."""
+        seconds = (0.5, 1.0, 2.5, 5.0, 9.0)[a % 5]
+        self.now_s += seconds
+        self.wall_s += seconds
+        self.ticked = False
+        if b % 4:
+            self.tick()
+
+    def tick(self) -> None:
+        tick(self.state, self.ctx)
+        self.ticked = True
+        self.settle()
+
+    def forget(self, a: int, b: int, c: int) -> None:
+        """A job that ended leaves memory."""
+        waiting = self.server.to_forget
+        if waiting:
+            job_id = waiting.pop(a % len(waiting))
+            job = self.state.jobs.get(job_id)
+            gone = self.state.forget_job(job_id)
+            assert gone == (job is not None and job.state in ENDED_JOBS)
+            self.settle()
+
+    def restart(self, a: int, b: int, c: int) -> None:
+        """Kill -9 and start: everybody who waits for nothing but the server goes on."""
+        self.tick()
+        self.server.restart(self.ctx)
+        self.settle()
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Repair everything a person would repair; then every job must complete."""
+        if hasattr(self, "server"):
+            _Repair(self).run()
+
+
+class _Repair:
+    """A person with patience, and one client that can do everything."""
+
+    def __init__(self, machine: SchedulerMachine) -> None:
+        self.m = machine
+        self.heroes: list[FakeClient] = []
+
+    def run(self) -> None:
+        m = self.m
+        queue.resume_queue(m.state, m.ctx)
+        groups = {g.strip() for group in GROUPS for g in group.split(",")} | {""}
+        for group in sorted(groups):
+            profile = a_profile(name=f"hero{group}", group=group, cores=64)
+            self.heroes.append(FakeClient(ClientId(f"hero-{group}"), True, profile))
+            m.register(self.heroes[-1])
+        m.settle()
+        for _ in range(200):
+            if all(job.state in ENDED_JOBS for job in m.state.jobs.values()):
+                return
+            self._round()
+        rows = [
+            why_job(m.state, m.ctx, job.id) for job in m.state.jobs.values() if job.state not in ENDED_JOBS
+        ]
+        raise AssertionError(f"jobs never end: {rows}")
+
+    def _round(self) -> None:
+        m = self.m
+        for job in list(m.state.jobs.values()):
+            if job.state is JobState.SUSPEND:
+                jobs.resume_job(m.state, m.ctx, job.id)
+        m.settle("resume")
+        while m.server.effects:
+            m.effect(0, 0, 3)
+        for hero in self.heroes:
+            hero.request_id += 1
+            hero.spool = [_report(id, attempt, token, 1) for id, (attempt, token) in hero.running.items()]
+            hero.running.clear()
+            request = ExchangeRequest(
+                f"i{hero.incarnation}", hero.request_id, [], list(hero.spool), 10, 0.0, PLENTY, False
+            )
+            m.send(hero, request, lost=False)
+        m.now_s += 1.0
+        m.wall_s += 1.0
+        m.tick()
+
+
+def _add_task(document: Any, i: int, spec: dict[str, Any], specs: list[dict[str, Any]]) -> None:
+    parents = [k for k in range(i) if spec["parents"] >> k & 1]
+    document.task(
+        f"t{i}",
+        parts=spec["parts"],
+        cmd=spec["cmd"],
+        clientgroups=spec["group"],
+        resources={"cores": spec["cores"]},
+        max_failures=spec["max_failures"],
+        retry_delay_s=spec["retry_delay_s"],
+        skip=spec["skip"],
+    )
+    makers = [k for k in parents if specs[k]["writes"]]
+    document.depends(*(f"t{k}" for k in parents))
+    if spec["reads"] == "parent" and makers:
+        document.reads(f"out{makers[0]}", origin=f"t{makers[0]}")
+    elif spec["reads"] == "node":
+        document.reads(f"in{i}")
+    if spec["writes"]:
+        document.writes(f"out{i}")
+    if spec["cut"]:
+        document._tasks[-1]["partinfo"] = {"index": spec["cut"]}
+
+
+def _facts(task: Task, units: int, unique: str) -> TaskFacts:
+    inputs = [InputFact(io["filename"], io["node"] or "node", 1024) for io in (*task.inputs, *task.predata)]
+    outputs = [OutputFact(io["filename"], f"{task.name}-{io['filename']}-{unique}") for io in task.outputs]
+    kinds = index_candidates(task)
+    return TaskFacts(inputs, outputs, kinds[0] if kinds else None, units if kinds else None)
+
+
+def _report(id: WorkunitId, attempt: int | None, token: str | None, how: int) -> Report:
+    """How an attempt ended, from a number: mostly well."""
+    outcome, kind, exit_code = "done", None, 0
+    if how % 3 == 0:
+        outcome, kind, exit_code = "failed", KINDS[how // 3 % len(KINDS)], 1
+        if how % 33 == 0:
+            kind, exit_code = FailureKind.COMMAND, 42
+    elif how % 10 == 7:
+        outcome = "released"
+    return Report(
+        work=id,
+        attempt=attempt,
+        token=token,
+        outcome=outcome,  # type: ignore[arg-type]
+        kind=kind,
+        exit_code=exit_code,
+        signal=None,
+        message="it hurts" if outcome == "failed" else "",
+        computetime_s=1.5,
+        stdout_tail="",
+        stderr_tail="",
+        perf={},
+        outputs=[],
+    )
+
+
+def _look(state: State, ctx: Context) -> None:
+    counts = queue_counts(state)
+    live = [job for job in state.jobs.values() if job.state in ACTIVE_JOBS or job.state is JobState.SUSPEND]
+    units = [unit for job in live for task in job.tasks for unit in task.units.values()]
+    assert counts["workunits"]["checkout"] == sum(u.state is WorkunitState.CHECKOUT for u in units)
+    assert counts["workunits"]["total"] == sum(
+        t.remainwork for j in live for t in j.tasks if t.is_cut and not t.is_done
+    )
+    assert min(min(section.values()) for section in counts.values()) >= 0
+    assert counts["clients"]["total"] + counts["clients"]["offline"] == len(state.clients)
+    for job in state.jobs.values():
+        rows = why_job(state, ctx, job.id)
+        assert bool(rows) == (job.state not in (JobState.COMPLETED, JobState.DELETED))
+        assert all(row["reason"] for row in rows), rows
+        for task in job.tasks:
+            assert bool(why_task(state, ctx, task.id)) == (not task.is_done)
+            for rank in range(task.end_rank - task.totalwork if task.is_cut else 0, task.end_rank):
+                why_workunit(state, ctx, WorkunitId(f"{task.id}_{rank}"))
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(
+    deadline=None,
+    max_examples=3_000 if LONG else 120,
+    stateful_step_count=80 if LONG else 50,
+    derandomize=not LONG,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)

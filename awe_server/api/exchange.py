@@ -19,7 +19,7 @@ from starlette.responses import Response
 from awe_server.api.bodies import whole
 from awe_server.api.deps import services_when_ready
 from awe_server.api.envelope import JSON
-from awe_server.api.logs import Log, Logs
+from awe_server.api.logs import Texts, keep_printed, printed
 from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
@@ -99,26 +99,22 @@ async def serve(request: Request) -> Response:
 
 
 async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -> ExchangeReply:
-    """Run the transition, and keep the tails of what it accepted. Raises ClientNotFound, StaleExchange."""
+    """Run the transition. Raises ClientNotFound, StaleExchange."""
     engine = services.engine
+    if tails := [row for r in x.reports for row in printed(engine.state, client_id, r, _tails(r))]:
+        await keep_printed(services, tails)
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
     reply = engine.run(exchange, client_id, x, finished)
     engine.waiters.supersede(client_id)
     await engine.settled()
-    if x.reports:
-        accepted = {(row["work"], row["attempt"]) for row in reply.results if row["result"] == "accepted"}
-        tails = [r for r in x.reports if (r.work, r.attempt) in accepted and (r.stdout_tail or r.stderr_tail)]
-        if tails:
-            await Logs(services.logs_dir).keep(list(_tails(tails)))
     return reply
 
 
-def _tails(reports: Iterable[Report]) -> Iterable[tuple[Log, bytes]]:
-    for r in reports:
-        if r.stdout_tail:
-            yield Log(r.work, r.attempt or 0, "stdout"), r.stdout_tail.encode("utf-8", "replace")
-        if r.stderr_tail:
-            yield Log(r.work, r.attempt or 0, "stderr"), r.stderr_tail.encode("utf-8", "replace")
+def _tails(r: Report) -> Texts:
+    return ("stdout", r.stdout_tail.encode("utf-8", "replace")), (
+        "stderr",
+        r.stderr_tail.encode("utf-8", "replace"),
+    )
 
 
 async def _wait(

@@ -1,10 +1,14 @@
 """Full logs of attempts: plain files `<logs>/<job>/<workunit>.<attempt>.<stream>`, removed with their job.
 
-A log is side data: losing the last lines of one with the machine's power breaks no promise, so no fsync.
+A log is side data: losing the last lines of one with the machine's power breaks no promise, so no fsync; and
+what a report says goes before what its command printed, so a log that cannot be kept refuses no report.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,12 +16,19 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
+from awe_server.runtime.services import Services
+from awe_server.scheduler.holder import holds
+from awe_server.scheduler.state import State
 from shared_models.errors import BadRequest, Conflict, TooLarge
-from shared_models.ids import WorkunitId, split_task_id, split_workunit_id
+from shared_models.ids import ClientId, WorkunitId, split_task_id, split_workunit_id
 from shared_models.limits import MAX_LOG_BYTES
+from shared_models.messages import Report
+
+_log = logging.getLogger(__name__)
 
 Stream = Literal["stdout", "stderr", "worknotes"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr", "worknotes")
+Texts = Iterable[tuple[Stream, bytes]]
 
 _PLAIN_CHARS = 180  #: longer names are hashed: a file name ends at 255 bytes
 
@@ -62,7 +73,7 @@ class Logs:
         return offset
 
     async def keep(self, tails: Sequence[tuple[Log, bytes]]) -> None:
-        """Store short logs in one go; a full log that is there already stays."""
+        """Store short logs in one go. A log that is there already stays, unless it is shorter."""
         if tails:
             await anyio.to_thread.run_sync(self._keep, tails)
 
@@ -74,7 +85,8 @@ class Logs:
                 with path.open("xb") as file:
                     file.write(text)
             except FileExistsError:
-                continue
+                if _is_shorter(path, text):
+                    _replace(path, text)
 
     async def tail(self, log: Log, most_bytes: int = MAX_LOG_BYTES) -> str:
         """The end of a log as text, "" if there is none."""
@@ -85,6 +97,22 @@ class Logs:
         return await anyio.to_thread.run_sync(_size, self.path(log))
 
 
+def printed(state: State, client_id: ClientId, r: Report, texts: Texts) -> list[tuple[Log, bytes]]:
+    """What a report says that its command printed, if its sender holds the attempt."""
+    unit = state.workunits.get(r.work)
+    if unit is None or not holds(unit, client_id, r.attempt, r.token):
+        return []
+    return [(Log(r.work, unit.attempt, name), text) for name, text in texts if text]
+
+
+async def keep_printed(services: Services, found: Sequence[tuple[Log, bytes]]) -> None:
+    """Store it before the report is settled: whoever learns that the work has ended finds its log."""
+    try:
+        await Logs(services.logs_dir).keep(found)
+    except OSError as exc:
+        _log.warning("logs_not_kept", extra={"reason": str(exc), "count": len(found)})
+
+
 def _prepare(path: Path, offset: int) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -92,6 +120,21 @@ def _prepare(path: Path, offset: int) -> int:
         if offset <= size:
             file.truncate(offset)
     return size
+
+
+def _is_shorter(path: Path, text: bytes) -> bool:
+    """Whether a log has fewer characters than a text, in which nothing is left that is no UTF-8."""
+    if path.stat().st_size >= len(text):
+        return False
+    return len(path.read_bytes().decode("utf-8", "replace")) < len(text.decode("utf-8", "replace"))
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """In one step: somebody may be reading it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text)
+    os.replace(temporary, path)
 
 
 def _append(path: Path, chunk: bytes) -> None:

@@ -10,7 +10,6 @@ What stock workers depend on, and where it differs from our own rules:
 """
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -24,7 +23,7 @@ from awe_server.api.downloads import log_response
 from awe_server.api.envelope import ok, paged, refusal, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder
-from awe_server.api.logs import Log, Logs, stream_name
+from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
 from awe_server.api.params import Flag, Parameters
 from awe_server.api.schemas import Envelope, Listing, Refusal
 from awe_server.api.work_list import WorkListParameters
@@ -36,7 +35,7 @@ from awe_server.scheduler.checkout import Checkout, checkout
 from awe_server.scheduler.report import report
 from awe_server.scheduler.state import Context, State
 from awe_server.scheduler.views import job_document, task_document, unit_document, workunit_document
-from awe_server.scheduler.why import why_workunit
+from awe_server.scheduler.why import Reason, why_workunit
 from awe_server.store.base import Document
 from shared_models.errors import (
     BadRequest,
@@ -49,7 +48,6 @@ from shared_models.errors import (
 )
 from shared_models.ids import ClientId, WorkunitId, decode_workunit_id, split_task_id, split_workunit_id
 from shared_models.limits import MAX_LOG_BYTES
-from shared_models.messages import Report
 from shared_models.states import WorkunitState
 from shared_models.views import WorkunitView
 
@@ -255,9 +253,13 @@ async def get_work(
         log = Log(work, unit["attempt"], stream_name(query.report))
         return ok(await Logs(services.logs_dir).tail(log))
     if query.why:
-        engine = services.engine
-        return ok([dict(row) for row in await engine.look(why_workunit, engine.context(), work)])
+        return ok(await services.engine.look(_why, services.engine.context(), work))
     return ok(views.work_view(unit, task, job, base_url))
+
+
+def _why(state: State, ctx: Context, work: WorkunitId) -> list[Reason]:
+    """What it waits for; nothing once its job is over."""
+    return why_workunit(state, ctx, work) if split_workunit_id(work)[0] in state.tasks else []
 
 
 async def _secret(engine: Engine, work: WorkunitId, query: OneWorkParameters, lease: str | None) -> Response:
@@ -322,26 +324,15 @@ async def put_report(
         token=awe_lease,
         computetime_s=query.computetime,
     )
-    engine = services.engine
+    engine, client_id = services.engine, ClientId(query.client)
+    await keep_printed(services, printed(engine.state, client_id, found, extras.texts.items()))
     finished = await engine.finished([work])
     try:
-        attempt = await engine.do(_settle, ClientId(query.client), found, finished)
+        await engine.do(report, client_id, found, finished)
     except ClientNotFound as exc:
         return refused(exc, status=400)
     except (LeaseLost, WorkunitNotFound) as exc:
         if query.attempt is not None or awe_lease is not None:
             raise
         return ok(f"not accepted, the result is dropped: {exc.message}", code=exc.code)
-    if attempt:
-        texts = extras.texts.items()
-        await Logs(services.logs_dir).keep([(Log(work, attempt, name), text) for name, text in texts if text])
     return ok("ok")
-
-
-def _settle(
-    state: State, ctx: Context, client_id: ClientId, found: Report, finished: Mapping[WorkunitId, Document]
-) -> int:
-    """Report, and say which attempt that was; 0 for a repeat."""
-    unit = state.workunits.get(found.work)
-    result = report(state, ctx, client_id, found, finished)
-    return unit.attempt if unit is not None and result == "accepted" else 0

@@ -96,3 +96,36 @@ async def test_odd_task_names_do_not_become_paths(api: Api) -> None:
     assert (await api.http.get(f"/work/{work['id']}/log/stdout")).content == b"hi"
     folders = [path.name for path in api.services.logs_dir.iterdir()]
     assert folders == [job["id"]]
+
+
+@pytest.mark.parametrize(
+    ("live", "tail", "kept"),
+    [
+        (b"line 1\n", b"line 1\nline 2\n", b"line 1\nline 2\n"),
+        ("g\u00fcn".encode()[:2], "g\u00fcn".encode(), "g\u00fcn".encode()),
+        (b"all \xff of it", "all \ufffd of it".encode(), b"all \xff of it"),
+        (b"x" * 100, b"x" * 10, b"x" * 100),
+    ],
+)
+async def test_what_a_live_log_lacks_comes_with_the_report(
+    api: Api, held: dict[str, Any], live: bytes, tail: bytes, kept: bytes
+) -> None:
+    await put(api, held, 0, live)
+    client = await api.ok("GET", f"/client/{held['client']}")
+    path = f"/work/{held['id']}?status=done&client={client['id']}&report"
+    await api.ok("PUT", path, files={"stdout": ("out", tail)})
+    assert (await api.http.get(f"{held['path']}/stdout")).content == kept
+
+
+async def test_a_log_that_cannot_be_kept_refuses_no_report(api: Api, held: dict[str, Any]) -> None:
+    api.services.logs_dir.parent.mkdir(exist_ok=True)
+    api.services.logs_dir.write_text("in the way")
+    path = f"/work/{held['id']}?status=done&client={held['client']}&report"
+    await api.ok("PUT", path, files={"stdout": ("out", b"printed")})
+    assert (await api.ok("GET", f"/work/{held['id']}"))["state"] == "completed"
+
+
+async def test_finished_work_waits_for_nothing(api: Api, held: dict[str, Any]) -> None:
+    await api.report(held)
+    await api.state_of({"id": held["jobid"]}, "completed")
+    assert await api.ok("GET", f"/work/{held['id']}?why") == []

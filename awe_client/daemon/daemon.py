@@ -15,8 +15,9 @@ from awe_client.daemon.exchange import ExchangeLoop
 from awe_client.daemon.executor import ExecutorPool
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.predata import PredataCache
-from awe_client.daemon.push import LiveLogs, Pusher
+from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity, Machine, detect_gpus, detect_memory, free_disk
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.settings import Settings
@@ -33,6 +34,7 @@ DELIVER_S = 30.0
 DELIVER_HURRIED_S = 3.0
 NOTHING_TO_DELIVER_S = 0.5
 SWEEP_S = 60.0
+SUSPENDED_WAIT_S = 2.0
 
 
 class Daemon:
@@ -188,6 +190,13 @@ class Daemon:
     def draining(self) -> bool:
         """Whether no new work is taken."""
         return self._draining
+
+    @property
+    def max_wait_s(self) -> float:
+        """How long a request may wait at the server. One of a suspended client asks for nothing, so nothing
+        would end it when the client is resumed.
+        """
+        return SUSPENDED_WAIT_S if self._suspended else 30.0
 
     def profile(self) -> dict[str, Any]:
         """Who we are; `spooled` are attempts of our last incarnation whose results we still have."""

@@ -41,6 +41,10 @@ class Port(Protocol):
     def draining(self) -> bool:
         """Whether no new work is taken."""
 
+    @property
+    def max_wait_s(self) -> float:
+        """How long a request may wait at the server."""
+
     def profile(self) -> dict[str, Any]:
         """Who we are, for registration."""
 
@@ -162,7 +166,7 @@ class ExchangeLoop:
             "reports": reports,
             "want": want,
             # The lease must be renewed in time, also when a reply or two get lost.
-            "wait_s": 0.0 if reports else min(self._lease_s / 3, 30.0),
+            "wait_s": 0.0 if reports else min(self._lease_s / 3, self._port.max_wait_s),
             "free": free,
             "draining": self._port.draining,
         }

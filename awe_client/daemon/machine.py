@@ -65,6 +65,7 @@ class Ended:
     """The command, and everything it left behind, has ended."""
 
     end: CommandEnd
+    is_followed: bool = False  #: a beginning of its logs was sent already, so all of them have to be
 
 
 @dataclass(slots=True, frozen=True)
@@ -253,7 +254,7 @@ class Machine:
         self._failure = judge_end(end, self.time_limit_s)
         has_log = bool(end.stdout_size or end.stderr_size)
         long_log = max(end.stdout_size, end.stderr_size) > MAX_TAIL_BYTES
-        logs = long_log or (has_log and self._failure is not None)
+        logs = long_log or (has_log and (self._failure is not None or event.is_followed))
         outputs = self.has_outputs and self._failure is None
         if not (logs or outputs):
             return (GiveSlotBack(), *self._report(Report(self._failure)))

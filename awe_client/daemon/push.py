@@ -1,7 +1,6 @@
 """Upload what a command left: declared outputs, and the full logs when their tails are not all of them."""
 
 import asyncio
-import contextlib
 import errno
 import json
 import logging
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.outcome import CommandEnd
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import NotInside, find, listing
@@ -95,32 +95,32 @@ class Pusher:
                 f"attributes of output {output['filename']} were refused",
             )
 
-    async def push_logs(self, attempt: Attempt) -> str:
+    async def push_logs(self, attempt: Attempt, end: CommandEnd) -> str:
         """Upload the full logs; returns what a person should know if one could not be stored."""
         notes = []
-        logs: dict[LogName, str] = {"stdout": attempt.task.stdout, "stderr": attempt.task.stderr}
-        for kind, name in logs.items():
+        logs: dict[LogName, tuple[str, bytes]] = {
+            "stdout": (attempt.task.stdout, end.stdout_tail),
+            "stderr": (attempt.task.stderr, end.stderr_tail),
+        }
+        for kind, (name, tail) in logs.items():
             if kind == "stderr" and name == attempt.task.stdout:
                 continue
             try:
-                await self._push_log(attempt, kind, name)
+                # The executor removes only directories whose logs are no longer than their tails.
+                await self._push_log(attempt, kind, tail if end.tidied else await _log_body(attempt, name))
             except StepError as exc:
                 notes.append(str(exc))
         return "; ".join(notes)
 
-    async def _push_log(self, attempt: Attempt, kind: LogName, name: str) -> None:
-        try:
-            path = await asyncio.to_thread(find, attempt.directory, name)
-            body = await asyncio.to_thread(FileBody, path, max_bytes=MAX_LOG_BYTES)
-        except (NotInside, OSError):
+    async def _push_log(self, attempt: Attempt, kind: LogName, body: FileBody | bytes) -> None:
+        if isinstance(body, bytes) and not body:
             return
-        if body.size:
-            await self._insist(
-                lambda server: server.write_log(
-                    attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=0
-                ),
-                f"full {kind} not stored",
-            )
+        await self._insist(
+            lambda server: server.write_log(
+                attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=0
+            ),
+            f"full {kind} not stored",
+        )
 
     async def _insist(self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str) -> T:
         """Repeat a call until the server answers. Raises LeaseLost, and StepError for a refusal."""
@@ -146,6 +146,16 @@ class Pusher:
                 raise StepError(
                     FailureKind.OUTPUT, f"cannot read what the command wrote: {exc.strerror}"
                 ) from exc
+
+
+async def _log_body(attempt: Attempt, name: str) -> FileBody | bytes:
+    """The file of a log, bounded; no bytes if there are none."""
+    try:
+        path = await asyncio.to_thread(find, attempt.directory, name)
+        body = await asyncio.to_thread(FileBody, path, max_bytes=MAX_LOG_BYTES)
+    except (NotInside, OSError):
+        return b""
+    return body if body.size else b""
 
 
 def find_outputs(attempt: Attempt) -> list[tuple[dict[str, Any], Path]]:
@@ -182,47 +192,3 @@ def _words(exc: Exception) -> str:
     if isinstance(exc, OSError) and exc.errno:
         return "links in a circle" if exc.errno == errno.ELOOP else os.strerror(exc.errno).lower()
     return str(exc)
-
-
-class LiveLogs:
-    """Sends the logs of running attempts that somebody follows, a second's worth at a time."""
-
-    def __init__(self, servers: Servers, *, pause_s: float = 1.0) -> None:
-        self._servers = servers
-        self._pause_s = pause_s
-        self._followers: dict[tuple[str, int], asyncio.Task[None]] = {}
-
-    def follow(self, attempts: list[Attempt]) -> None:
-        """Send these, and no others, from now on."""
-        wanted = {attempt.key: attempt for attempt in attempts}
-        for key in self._followers.keys() - wanted.keys():
-            self.forget(key)
-        for key, attempt in wanted.items():
-            if key not in self._followers:
-                self._followers[key] = asyncio.ensure_future(self._send(attempt))
-
-    def forget(self, key: tuple[str, int]) -> None:
-        """The command of this attempt has ended, or nobody looks any more."""
-        task = self._followers.pop(key, None)
-        if task is not None:
-            task.cancel()
-
-    async def _send(self, attempt: Attempt) -> None:
-        sent: dict[LogName, int] = {"stdout": 0, "stderr": 0}
-        names: dict[LogName, str] = {"stdout": attempt.task.stdout, "stderr": attempt.task.stderr}
-        while True:
-            for kind, name in names.items():
-                # A piece that could not be sent goes with the next, or with the whole log at the end.
-                with contextlib.suppress(AweError, OSError, NotInside):
-                    sent[kind] += await self._send_more(attempt, kind, name, sent[kind])
-            await asyncio.sleep(self._pause_s)
-
-    async def _send_more(self, attempt: Attempt, kind: LogName, name: str, offset: int) -> int:
-        path = await asyncio.to_thread(find, attempt.directory, name)
-        body = await asyncio.to_thread(FileBody, path, offset=offset, max_bytes=MAX_LOG_BYTES - offset)
-        if body.size <= 0:
-            return 0
-        await self._servers.current.write_log(
-            attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=offset
-        )
-        return body.size

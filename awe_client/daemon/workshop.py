@@ -18,8 +18,9 @@ from awe_client.daemon.attempt import Attempt, AttemptKey
 from awe_client.daemon.environment import command_words, encode, own_environment
 from awe_client.daemon.executor import CommandSpec, ExecutorPool
 from awe_client.daemon.fetch import Fetcher
+from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, report_of
-from awe_client.daemon.push import LiveLogs, Pusher
+from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError
@@ -204,7 +205,7 @@ class Workshop:
         for step in steps:
             step.cancel()
         await asyncio.gather(*steps, return_exceptions=True)
-        self._live_logs.follow([])
+        self._live_logs.close()
 
     # --- machines --------------------------------------------------------------------------------
 
@@ -269,8 +270,8 @@ class Workshop:
             return
 
         def ended(what: CommandEnd | SpawnRefusal) -> None:
-            self._live_logs.forget(holding.attempt.key)
-            event = m.Ended(what) if isinstance(what, CommandEnd) else m.Refused(what)
+            followed = self._live_logs.has_sent(holding.attempt.key)
+            event = m.Ended(what, followed) if isinstance(what, CommandEnd) else m.Refused(what)
             self._deliver(holding, event)
 
         holding.command = self._executors.run(spec, ended)
@@ -303,7 +304,9 @@ class Workshop:
     def _push(self, holding: Holding, instruction: m.Push) -> None:
         async def push(_: Holding) -> m.Event:
             outputs = await self._pusher.push_outputs(holding.attempt) if instruction.outputs else []
-            note = await self._pusher.push_logs(holding.attempt) if instruction.logs else ""
+            end = holding.machine.end
+            await self._live_logs.end(holding.attempt.key)
+            note = await self._pusher.push_logs(holding.attempt, end) if instruction.logs and end else ""
             return m.Pushed(outputs, note)
 
         self._begin_step(holding, self._pushes, push)
@@ -362,6 +365,7 @@ class Workshop:
     def _forget(self, holding: Holding, _: m.Forget) -> None:
         key = holding.attempt.key
         self._holdings.pop(key, None)
+        self._live_logs.drop(key)
         self._over[key] = None
         if len(self._over) > REMEMBERED:
             self._over.popitem(last=False)

@@ -114,8 +114,10 @@ class JobCalls:
         failures, failing_since = 0, 0.0
         while True:
             left_s = MAX_WAIT_S if give_up_at is None else max(give_up_at - time.monotonic(), 0.0)
+            # Whoever wants each change wants the present state at once.
+            wait_s = 0.0 if on_change is not None and revision is None else min(left_s, 30.0)
             try:
-                job = await self.poll_job(job_id, wait_s=min(left_s, 30.0), revision=revision)
+                job = await self.poll_job(job_id, wait_s=wait_s, revision=revision)
             except AweError as exc:
                 if not exc.retryable:
                     raise

@@ -264,11 +264,14 @@ async def test_a_client_that_is_not_welcome_ends_with_the_servers_words(tmp_path
 async def test_live_logs_are_sent_while_somebody_follows(server: FakeServer, start: MakeDaemon) -> None:
     start(slots=1)
     server.lease_s = 0.6
-    [work] = await server.add_task(script=["echo first; sleep 0.4; echo second; sleep 30"])
+    [work] = await server.add_task(script=["echo first; sleep 0.4; echo second; sleep 2; echo last"])
     await server.until(lambda: work in server.leased)
     server.follow = [(work, 1)]
     await server.until(lambda: b"second" in server.logs.get((work, 1, "stdout"), b""))
     assert server.logs[work, 1, "stdout"] == b"first\nsecond\n"
+    assert (await server.result(work))["stdout_tail"] == "first\nsecond\nlast\n"
+    # What came last is not lost although the log is short and nothing failed.
+    assert server.logs[work, 1, "stdout"] == b"first\nsecond\nlast\n"
 
 
 async def test_a_wide_task_waits_for_enough_slots_and_memory_is_counted(

@@ -1,16 +1,20 @@
 """Files in and out: whole, right, and inside the work directory (F-08, F-10, F-11, F-13)."""
 # ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
+import asyncio
 import errno
 import gzip
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from awe_client.daemon.daemon import Daemon
 from tests.support.fake_server import FakeServer, Unit, refusal
-from tests.unit.client.conftest import MakeDaemon
+from tests.unit.client.conftest import MakeDaemon, settings_for
 
 pytestmark = pytest.mark.anyio
 
@@ -241,12 +245,14 @@ async def test_an_upload_waits_for_a_server_that_has_no_room(server: FakeServer,
 async def test_an_upload_after_a_lost_lease_ends_the_attempt_without_a_word(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
-    start()
+    daemon = start()
     server.upload_answers = [refusal(409, "lease_lost", "lease lost")]
     [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
     await server.until(lambda: not server.upload_answers)
     await server.until(lambda: bool(server.exchanges) and not server.exchanges[-1]["holds"])
     assert server.reports == []
+    daemon.drain("test")
+    await daemon.task  # type: ignore[attr-defined]
     assert list((tmp_path / "work").rglob("out.txt")) == []
     assert work not in server.results
 
@@ -289,6 +295,40 @@ async def test_a_full_disk_is_no_success_and_stops_the_asking(
     [work] = await server.add_task()
     await server.until(lambda: any("disk nearly full" in x.get("trouble", "") for x in server.exchanges))
     assert server.exchanges[-1]["want"] == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_on_a_small_disk_nothing_is_taken_for_whole_and_room_makes_it_work_again(
+    server: FakeServer, small_disk: Path
+) -> None:
+    daemon = Daemon(settings_for(server.url, small_disk / "w", slots=1, keep_failed_s=0.0))
+    task = asyncio.ensure_future(daemon.run())
+    big, zeros, out = os.urandom(10_000_000), "head -c 10000000 /dev/zero", server.output("out.bin")
+    [fetched] = await server.add_task("true", inputs=[server.input("in.bin", big)])
+    [printed] = await server.add_task(script=[f"{zeros}; exit 0"])
+    [written] = await server.add_task(script=[f"{zeros} > out.bin; exit 0"], outputs=[out])
+    for work in (fetched, printed, written):
+        report = await server.result(work)
+        assert (report["outcome"], report["kind"]) == ("failed", "node")
+        assert "no space left" in report["message"]
+    assert server.uploads == {}
+    [fine] = await server.add_task("echo", "room again")
+    assert (await server.result(fine))["outcome"] == "done"
+    daemon.drain("test")
+    assert await task == 0
 
 
 async def test_directories_of_failed_attempts_stay_for_a_while_and_others_do_not(

@@ -24,7 +24,7 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
 )  # fmt: skip
 
-Data = Annotated[Path | None, typer.Option("--data", help="Data directory [default: awe-data].")]
+Data = Annotated[Path | None, typer.Option("--data", help="Data directory (default: awe-data).")]
 StoreUrl = Annotated[
     str | None, typer.Option("--store", help="mongodb://…; default: SQLite in the data directory.")
 ]
@@ -48,12 +48,12 @@ def _settings(config: Path | None, **flags: Any) -> Settings:
 
 @cli.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 = any free one [default: 8001].")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 = any free one (default: 8001).")] = None,
     data: Data = None,
     store: StoreUrl = None,
     config: Config = None,
-    policy: Annotated[str | None, typer.Option(help="fcfs or fair [default: fcfs].")] = None,
+    policy: Annotated[str | None, typer.Option(help="fcfs or fair (default: fcfs).")] = None,
     public_url: Annotated[str | None, typer.Option(help="How clients reach the server.")] = None,
     domain: Annotated[str | None, typer.Option(help="Name of this server's job numbers.")] = None,
     lease_s: Annotated[

@@ -12,17 +12,18 @@ store: the same as a crash and a restart, without the restart.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from awe_server.runtime import recovery
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
-from awe_server.runtime.events import EventLog
+from awe_server.runtime.documents import StoredDocuments
+from awe_server.runtime.events import EventLog, log_fact
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
-from awe_server.scheduler.state import Changes, Context, Effect, Event, ForgetJob, State
+from awe_server.scheduler.state import Changes, Context, Effect, ForgetJob, State
 from awe_server.settings import Settings
 from awe_server.store.base import (
     Collection,
@@ -31,7 +32,6 @@ from awe_server.store.base import (
     Document,
     Match,
     Operation,
-    Page,
     Put,
     Query,
     Store,
@@ -82,7 +82,7 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
-class Engine:
+class Engine(StoredDocuments):
     """Owns the live state."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Engine:
         self.server_uuid = ""  #: the same over restarts on the same store
         self.events = EventLog(clock)
         self.waiters = Waiters(lambda: self._live)
-        self._store = store
+        super().__init__(store)
         self._fatal = fatal
         self._phase = Phase.NEW
         self._loaded = False  #: the live state is what the store says
@@ -198,39 +198,6 @@ class Engine:
         self._extra += operations
         if self._extra:
             self._committer.touch()
-
-    async def get(self, collection: Collection, id: str) -> Document | None:
-        """One stored document; what was marked before is waited for."""
-        await self._readable()
-        return await self._store.get(collection, id)
-
-    async def get_many(self, collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
-        """Stored documents by id; what was marked before is waited for."""
-        await self._readable()
-        return await self._store.get_many(collection, ids)
-
-    async def find(self, collection: Collection, query: Query) -> Page:
-        """A page of stored documents; what was marked before is waited for."""
-        await self._readable()
-        return await self._store.find(collection, query)
-
-    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
-        """All matching stored documents in id order, streamed; what was marked before is waited for."""
-        await self._readable()
-        async for document in self._store.scan(collection, where):
-            yield document
-
-    async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
-        """The different values of a field."""
-        await self._readable()
-        return await self._store.distinct(collection, field, where)
-
-    async def count_by(
-        self, collection: Collection, field: str, where: Sequence[Match] = ()
-    ) -> dict[str, int]:
-        """How many documents there are for each value of a field."""
-        await self._readable()
-        return await self._store.count_by(collection, field, where)
 
     async def _readable(self) -> None:
         self._check_loaded()
@@ -340,7 +307,8 @@ class Engine:
         now_s = self.clock.monotonic()
         for changes in batch.after:
             self.events.publish({"code": event.code, **event.fields} for event in changes.events)
-            _log_events(changes.events)
+            for event in changes.events:
+                log_fact(event.code, event.fields)
             self.waiters.revised(changes.revised)
             self.waiters.appeared(changes.work)
             self.waiters.tell(changes.told)
@@ -480,34 +448,3 @@ class Engine:
             log.error("not_everything_written", extra={"reason": self.store_trouble})
         except StoreUnavailable as exc:
             log.error("not_everything_written", extra={"reason": exc.message})
-
-
-#: Facts worth a line in the log; those of single workunits would drown the rest.
-_LOGGED = {
-    "JQ": "job_submitted",
-    "JD": "job_completed",
-    "JP": "job_suspended",
-    "JU": "job_resumed",
-    "JC": "job_done_again",
-    "JF": "job_failed",
-    "JL": "job_deleted",
-    "JR": "job_removed",
-    "CR": "client_up",
-    "CO": "client_offline",
-    "CS": "client_suspended",
-    "CU": "client_gone",
-    "QS": "queue_suspended",
-    "QR": "queue_resumed",
-}
-
-
-def _log_events(events: Iterable[Event]) -> None:
-    for event in events:
-        name = _LOGGED.get(event.code)
-        if name is not None:
-            log.info(name, extra={_log_key(key): value for key, value in event.fields.items()})
-
-
-def _log_key(key: str) -> str:
-    """Some names are logging's own."""
-    return f"job_{key}" if key in ("name", "msg", "args") else key

@@ -5,6 +5,7 @@ reader saw before; they say nothing else.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
@@ -12,6 +13,8 @@ from typing import Any
 
 from awe_server.runtime.clock import Clock
 from shared_models.times import rfc3339
+
+log = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 
@@ -86,3 +89,29 @@ class EventLog:
                 return
             if not await self.wait(seq, HEARTBEAT_S) and not self._closed:
                 yield None
+
+
+#: Facts worth a line in the log; those of single workunits would drown the rest.
+_LOGGED = {
+    "JQ": "job_submitted",
+    "JD": "job_completed",
+    "JP": "job_suspended",
+    "JU": "job_resumed",
+    "JC": "job_done_again",
+    "JF": "job_failed",
+    "JL": "job_deleted",
+    "JR": "job_removed",
+    "CR": "client_up",
+    "CO": "client_offline",
+    "CS": "client_suspended",
+    "CU": "client_gone",
+    "QS": "queue_suspended",
+    "QR": "queue_resumed",
+}
+
+
+def log_fact(code: str, fields: Event) -> None:
+    """Write one line for a fact that an operator may look for."""
+    name = _LOGGED.get(code)
+    if name is not None:
+        log.info(name, extra={"called" if key == "name" else key: value for key, value in fields.items()})

@@ -10,6 +10,7 @@ from awe_server.scheduler.jobs import resubmit_job, suspend_job
 from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
 from awe_server.store.base import Put, Query
+from awe_server.store.errors import LeaseGone
 from shared_models.errors import JobNotFound, ShuttingDown, StoreUnavailable
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
@@ -206,6 +207,18 @@ async def test_documents_that_cannot_be_written_stop_the_server() -> None:
     with pytest.raises(StoreUnavailable):
         await shop.engine.do(poison)
     assert isinstance(shop.fatal[0], AttributeError)
+
+
+async def test_a_server_that_lost_its_store_to_another_stops_and_writes_no_more() -> None:
+    shop = await Workshop().start()
+    shop.store.failures = [LeaseGone()]
+    count = len(shop.store.committed)
+    with pytest.raises(StoreUnavailable):
+        await shop.submit(task())
+    with pytest.raises(StoreUnavailable):
+        await shop.submit(task())
+    assert isinstance(shop.fatal[0], LeaseGone)
+    assert len(shop.store.committed) == count
 
 
 async def test_effects_start_once_their_batch_is_durable() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.clients import heartbeat
+from awe_server.scheduler.state import Context, State
+from tests.support.eventually import eventually
 from tests.unit.runtime.workshop import CLIENT, Workshop, task
 
 pytestmark = pytest.mark.anyio
@@ -68,3 +70,20 @@ async def test_a_tick_that_changes_nothing_writes_nothing() -> None:
     let_pass(shop, ticker, 5.0)
     await shop.engine.do(heartbeat, CLIENT, None)
     assert shop.store.attempts == count
+
+
+async def test_a_broken_tick_begins_anew_once_and_then_stops_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop, ticker = await busy_shop()
+
+    def broken(state: State, ctx: Context) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("awe_server.runtime.ticker.tick", broken)
+    ticker.once()
+    assert not shop.engine.ready
+    await eventually(lambda: shop.engine.ready)
+    assert await held(shop) == 1
+    with pytest.raises(KeyError):
+        ticker.once()

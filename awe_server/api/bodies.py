@@ -7,6 +7,7 @@ import anyio
 import orjson
 from starlette.requests import Request
 
+from awe_server.api.params import plain_count
 from shared_models.errors import BadRequest, TooLarge
 
 #: A sender that is silent for so long in the middle of a body is given up.
@@ -21,8 +22,8 @@ async def stream(request: Request, limit: int | None = None) -> AsyncIterator[by
     Raises TooLarge as soon as more than `limit` bytes are announced or seen, BadRequest if it stalls, and
     starlette's ClientDisconnect if it is cut.
     """
-    if limit is not None and (announced := request.headers.get("content-length", "")).isdigit():
-        _bounded(int(announced), limit)
+    if limit is not None:
+        _bounded(plain_count(request.headers.get("content-length", "")) or 0, limit)
     seen = 0
     chunks = aiter(request.stream())
     while True:

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from awe_server.api.deps import Served
 from awe_server.api.envelope import ok
-from awe_server.api.params import Parameters
+from awe_server.api.params import Parameters, plain_count
 from awe_server.api.schemas import Envelope, EventView
 from awe_server.runtime.services import Services
 from shared_models.limits import MAX_PAGE, MAX_WAIT_S
@@ -41,7 +41,8 @@ async def events(
     WR WP workunit checked out, done, failed, requeued, suspended, CR CU client registered and gone.
     """
     if "text/event-stream" in request.headers.get("accept", ""):
-        since = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else query.since
+        known = plain_count(last_event_id)
+        since = query.since if known is None else known
         return StreamingResponse(
             _stream(services, since, query.job),
             media_type="text/event-stream",

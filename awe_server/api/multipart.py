@@ -97,19 +97,22 @@ class _Reader:
         self._field = b""
         self._value = b""
         self._headers: dict[str, str] = {}
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin,
-                "on_header_field": self._on_field,
-                "on_header_value": self._on_value,
-                "on_header_end": self._on_header,
-                "on_headers_finished": self._on_headers,
-                "on_part_data": lambda data, start, end: self._pieces.append(bytes(data[start:end])),
-                "on_part_end": lambda: self._pieces.append(None),
-                "on_end": self._end,
-            },
-        )
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._on_field,
+                    "on_header_value": self._on_value,
+                    "on_header_end": self._on_header,
+                    "on_headers_finished": self._on_headers,
+                    "on_part_data": lambda data, start, end: self._pieces.append(bytes(data[start:end])),
+                    "on_part_end": lambda: self._pieces.append(None),
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as exc:
+            raise BadRequest(f"the form's boundary cannot be used: {exc}") from exc
 
     async def next_piece(self) -> bytes | None:
         """The next bytes of the present part, or None at its end."""

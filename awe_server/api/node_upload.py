@@ -15,6 +15,7 @@ from starlette.requests import Request
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, stream
 from awe_server.api.holding import holder
 from awe_server.api.multipart import Part, parts
+from awe_server.api.params import plain_count
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import FileFact
 from awe_server.runtime.engine import Engine
@@ -73,8 +74,7 @@ async def receive_output(
 
 def announced(request: Request) -> int:
     """How many bytes the request says it carries; 0 if it does not say."""
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() and len(length) < 19 else 0
+    return plain_count(request.headers.get("content-length", "")) or 0
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from shared_models.limits import DEFAULT_PAGE, MAX_PAGE
 from shared_models.nearest import nearest
 
 _SHOWN_CHARS = 100
+MAX_COUNT_DIGITS = 18
 
 
 class Parameters(BaseModel):
@@ -86,6 +87,11 @@ class Paging(Parameters):
     def rows(self) -> int:
         """The limit that is really applied."""
         return min(self.limit, MAX_PAGE) or MAX_PAGE
+
+
+def plain_count(text: str) -> int | None:
+    """A count as headers carry it: ASCII digits, and not more than any store can keep; None for all else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_COUNT_DIGITS else None
 
 
 def one_of(given: dict[str, Any], message: str) -> tuple[str, Any]:

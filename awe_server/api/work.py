@@ -24,7 +24,7 @@ from awe_server.api.envelope import ok, paged, refusal, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
-from awe_server.api.params import Flag, Parameters
+from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.schemas import Envelope, Listing, Refusal
 from awe_server.api.work_list import WorkListParameters
 from awe_server.auth import policy
@@ -108,7 +108,8 @@ def _only_on_purpose(request: Request) -> None:
 
 
 async def _checkout(services: Services, client_id: ClientId, available: str, base_url: str) -> Response:
-    free = int(available) if available.isascii() and available.isdigit() else -1
+    counted = plain_count(available)
+    free = -1 if counted is None else counted
     try:
         found, given = await services.engine.do(_checkout_one, client_id, free)
     except (ClientNotFound, ClientSuspended, QueueSuspended) as exc:

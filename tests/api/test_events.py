@@ -99,3 +99,9 @@ async def test_a_cut_stream_goes_on_behind_the_last_event(api: Api) -> None:
     await api.submit()
     first = (await api.ok("GET", "/events"))[0]["seq"]
     assert codes(await read_stream(api, {"Last-Event-ID": str(first)}, 1)) == ["TQ"]
+
+
+async def test_a_last_event_id_that_is_no_number_is_ignored(api: Api) -> None:
+    await api.submit()
+    for odd in ("x", "-1", "9" * 5_000):
+        assert codes(await read_stream(api, {"Last-Event-ID": odd}, 2)) == ["JQ", "TQ"]

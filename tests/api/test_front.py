@@ -173,3 +173,11 @@ async def test_a_body_that_is_cut_leaves_nothing(api: Api, path: str, kind: str)
     for list_path in ("/job", "/node"):
         assert (await api.http.get(list_path)).json()["total_count"] == 0
     assert await api.ok("GET", "/client") == []
+
+
+@pytest.mark.parametrize("path", ["/job", "/node", "/client"])
+async def test_a_form_with_an_odd_boundary_is_refused(api: Api, path: str) -> None:
+    for boundary in ("b" * 5_000, '""', "ü"):
+        kind = f"multipart/form-data; boundary={boundary}".encode()
+        reply = await api.http.post(path, content=b"--b--", headers={"Content-Type": kind})
+        assert reply.status_code == 400, reply.text

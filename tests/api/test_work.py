@@ -58,6 +58,13 @@ async def test_available_bytes_bound_what_is_given(api: Api) -> None:
     assert work["inputs"][0]["url"] == f"http://awe.test:8001/node/{node['id']}?download"
 
 
+async def test_available_bytes_that_are_no_number_are_not_checked(api: Api) -> None:
+    client = await api.register()
+    for odd in ("-1", "1e9", "9" * 5_000):
+        await api.submit()
+        await api.ok("GET", f"/work?client={client['id']}&available={odd}")
+
+
 async def test_a_report_is_evaluated_before_it_is_answered(api: Api) -> None:
     job = await api.submit()
     work = await api.checkout(await api.register())

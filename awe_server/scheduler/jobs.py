@@ -205,7 +205,10 @@ def _set_info(
 
 
 def _remove(state: State, job: Job) -> None:
-    """Take a deleted job and everything of it out of memory and store."""
+    """Take a deleted job and everything of it out of memory and store.
+
+    The job's document goes first: of a torn batch only documents remain that belong to no job.
+    """
     nodes = output_nodes(job.tasks)
     if nodes:
         state.emit(DeleteNodes(nodes))
@@ -215,8 +218,8 @@ def _remove(state: State, job: Job) -> None:
     changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
     changes.removals += [
-        Removal("workunits", "jobid", job.id),
-        Removal("tasks", "jobid", job.id),
         Removal("jobs", "id", job.id),
+        Removal("tasks", "jobid", job.id),
+        Removal("workunits", "jobid", job.id),
     ]
     state.record("JR", jobid=job.id)

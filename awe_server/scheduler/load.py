@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
-from awe_server.scheduler.failure import halt_job, stop_work, withdraw
+from awe_server.scheduler.failure import halt_job, stop_work, withdraw, withdraw_all
 from awe_server.scheduler.progress import advance_job, ranks_done
 from awe_server.scheduler.restart import standing
 from awe_server.scheduler.state import (
@@ -59,6 +59,9 @@ def load(documents: LoadInput, ctx: Context) -> State:
         client.offline_s = ctx.now_s
         state.clients[client.id] = client
     load_jobs(state, ctx, documents.jobs, documents.tasks, documents.workunits, documents.completed)
+    for client in state.clients.values():
+        if client.holds:
+            _put_client_right(state, ctx, client)
     return state
 
 
@@ -88,6 +91,8 @@ def load_jobs(
             _place(state, ctx, task, document)
     for job in new.values():
         for task in job.tasks:
+            if task.id in seen and not task.is_cut:
+                _void(state, ctx, task)
             if completed and task.id in completed:
                 task.done = completed[task.id]
             elif task.is_cut and not task.is_done:
@@ -115,7 +120,8 @@ def _resume(state: State, ctx: Context, job: Job) -> None:
 def _put_right(state: State, ctx: Context, job: Job) -> None:
     """Finish a halt or failure of which only the tasks were written; undo a resume that only they know of."""
     states = {task.state for task in job.tasks}
-    if job.state is JobState.SUSPEND and states & RUNNING_TASKS:
+    moves = any(u.state is not WorkunitState.SUSPEND for task in job.tasks for u in task.units.values())
+    if job.state is JobState.SUSPEND and (moves or states & RUNNING_TASKS):
         stop_work(state, ctx, job, TaskState.SUSPEND, WorkunitState.SUSPEND)
     if job.state not in ACTIVE_JOBS:
         return
@@ -145,6 +151,23 @@ def _catch_up(state: State, ctx: Context, job: Job) -> None:
         if target is JobState.IN_PROGRESS:
             job.info = {**job.info, "startedtime": rfc3339(ctx.wall_s)}
         state.touch_job(job)
+
+
+def _put_client_right(state: State, ctx: Context, client: Client) -> None:
+    """A client that got work is neither offline nor suspended: its own document is older (torn batch)."""
+    if client.offline:
+        client.offline = False
+        state.touch_client(client)
+    if client.suspended:
+        withdraw_all(state, ctx, client, "client suspended")
+
+
+def _void(state: State, ctx: Context, task: Task) -> None:
+    """Workunits of a task that was not cut (torn batch) never were; their attempt numbers are not used again."""
+    state.forget_workunits(task, ctx.wall_s)
+    task.first_attempt = task.max_attempt + 1
+    task.fresh_rank = task.done = 0
+    state.touch_task(task)
 
 
 def _place(state: State, ctx: Context, task: Task, document: Document) -> None:

@@ -1,6 +1,7 @@
 """Real server and client processes on loopback, for crash and end-to-end tests."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,10 +135,14 @@ class AweEnv:
         self.server = ServerProcess(home, store, flags)
         self.clients: list[Process] = []
         self._http: httpx.Client | None = None
+        self._is_temporary = False
 
     @classmethod
     def temporary(cls, **options: Any) -> Self:
-        return cls(Path(tempfile.mkdtemp(prefix="awe-test-")), **options)
+        """In a folder of its own, removed when nothing went wrong."""
+        env = cls(Path(tempfile.mkdtemp(prefix="awe-test-")), **options)
+        env._is_temporary = True
+        return env
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +151,8 @@ class AweEnv:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if self._is_temporary and exc is None:
+            shutil.rmtree(self.home, ignore_errors=True)
 
     def close(self) -> None:
         if self._http is not None:

@@ -50,8 +50,8 @@ class NodeStore:
         self._index_files = IndexFiles()
         self._builder = IndexBuilder()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: ranks that a node with declared parts still waits for; known once the first one came in
-        self._awaited: dict[str, set[int]] = {}
+        #: ranks that came in of a node with declared parts; known once the first one did
+        self._came_in: dict[str, set[int]] = {}
 
     async def start(self) -> None:
         """Remove what uploads of a dead process left behind."""
@@ -134,7 +134,7 @@ class NodeStore:
         async with self._lock(node_id):
             document = await self.get(node_id)
             await self._documents.put(Delete("nodes", node_id))
-            self._awaited.pop(node_id, None)
+            self._came_in.pop(node_id, None)
             await self._remove_blob(document["_blob"])
             await to_thread.run_sync(self._parts.drop_all, node_id)
 
@@ -240,7 +240,7 @@ class NodeStore:
             document = await self.get(node_id)
             document = docs.changed(document, self._wall(), parts=parts, _name=name or document["_name"])
             await self._documents.put(Put("nodes", document))
-            self._awaited.pop(node_id, None)
+            self._came_in.pop(node_id, None)
             if await self._merge_if_complete(document):
                 document = await self.get(node_id)
         return document
@@ -292,20 +292,20 @@ class NodeStore:
     async def _count_in(self, node_id: str, rank: int) -> None:
         async with self._lock(node_id):
             document = await self.get(node_id)
-            if node_id in self._awaited:
-                self._awaited[node_id].discard(rank)
+            if node_id in self._came_in and rank <= document["parts"]["count"]:
+                self._came_in[node_id].add(rank)
             await self._merge_if_complete(document)
 
     async def _merge_if_complete(self, document: Document) -> bool:
         node_id, count = document["id"], document["parts"]["count"]
-        if node_id not in self._awaited:
+        if node_id not in self._came_in:
             present = await to_thread.run_sync(self._parts.present, node_id)
-            self._awaited[node_id] = {rank for rank in range(1, count + 1) if (rank, 0) not in present}
-        if self._awaited[node_id]:
+            self._came_in[node_id] = {rank for rank, attempt in present if attempt == 0 and 0 < rank <= count}
+        if len(self._came_in[node_id]) < count:
             return False
         parts = [(rank, 0) for rank in range(1, count + 1)]
         await self._assemble(document, parts, document["header_lines"], None)
-        del self._awaited[node_id]
+        del self._came_in[node_id]
         return True
 
     # ---- indexes

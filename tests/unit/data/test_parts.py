@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from awe_server.data.errors import MissingPart
 from awe_server.data.nodes import NodeStore
 from awe_server.data.parts import PartStore
 from shared_models.errors import BadRequest, NoSpace
+from shared_models.limits import MAX_TOTALWORK, MIB
 from tests.unit.data.port import MemoryPort, broken, stream
 
 pytestmark = pytest.mark.anyio
@@ -191,6 +193,28 @@ async def test_declaring_after_the_parts_came_in_merges_them(nodes: NodeStore) -
     document = await nodes.declare_parts("node-1", 2, "two.txt")
     assert document["file"]["size"] == 2
     assert document["file"]["name"] == "two.txt"
+
+
+async def test_parts_beyond_the_declared_ones_do_not_count(nodes: NodeStore) -> None:
+    await nodes.create(None, parts=4)
+    await nodes.put_part("node-1", 3, 0, stream(b"c"))
+    await nodes.put_part("node-1", 4, 0, stream(b"d"))
+    assert (await nodes.declare_parts("node-1", 2))["file"] is None
+    await nodes.put_part("node-1", 2, 0, stream(b"b"))
+    assert (await nodes.get("node-1"))["file"] is None
+    await nodes.put_part("node-1", 1, 0, stream(b"a"))
+    assert await _content(nodes, "node-1") == b"ab"
+
+
+async def test_declaring_parts_costs_what_came_in_not_what_is_awaited(nodes: NodeStore) -> None:
+    await nodes.create(None)
+    tracemalloc.start()
+    try:
+        await nodes.declare_parts("node-1", MAX_TOTALWORK)
+        await nodes.put_part("node-1", MAX_TOTALWORK, 0, stream(b"last"))
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
 
 
 async def test_parts_nobody_waits_for_are_refused(nodes: NodeStore, output: str) -> None:

@@ -18,7 +18,7 @@ from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.push import Pusher
-from awe_client.daemon.resources import Capacity, Machine, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.resources import Capacity, Totals, detect_gpus, detect_memory, free_disk
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.spool import Spool
@@ -53,10 +53,10 @@ class Daemon:
         self._cache = PredataCache(self._root.predata, settings.predata_bytes)
         self._workdirs = WorkDirs(self._root.path, settings.keep_failed_s)
         self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
-        self._machine = Machine(
+        self._totals = Totals(
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
         )
-        self._capacity = Capacity(self._machine)
+        self._capacity = Capacity(self._totals)
         self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
         self._workshop = Workshop(
             fetcher=Fetcher(self._servers, self._sources, self._cache),
@@ -209,10 +209,10 @@ class Daemon:
             "domain": settings.domain,
             "host": host,
             "hostname": host,
-            "cores": self._machine.cores,
-            "memory_bytes": self._machine.memory_bytes,
+            "cores": self._totals.cores,
+            "memory_bytes": self._totals.memory_bytes,
             "disk_bytes": free_disk(self._root.path),
-            "gpus": self._machine.gpus,
+            "gpus": self._totals.gpus,
             "apps": list(settings.apps),
             "version": _version(),
             "native": True,
@@ -239,12 +239,12 @@ class Daemon:
                 held=load.held + len(self._spooled),
                 unfinished_pushes=load.pushing,
             )
-        machine = self._machine
+        totals = self._totals
         free: FreeMessage = {
             "cores": max(self._capacity.slots + self._capacity.ahead() - load.unrun_cores, 0),
-            "memory_bytes": max(machine.memory_bytes - load.unrun_memory, 0),
+            "memory_bytes": max(totals.memory_bytes - load.unrun_memory, 0),
             "disk_bytes": max(disk - self._settings.free_floor_bytes, 0),
-            "gpus": max(machine.gpus - load.unrun_gpus, 0),
+            "gpus": max(totals.gpus - load.unrun_gpus, 0),
         }
         return want, free, trouble
 

@@ -5,7 +5,7 @@
         └───────────┴───────────┴───────────┴── failure ─┘
 
 STOPPING stands for "told to end, the step that runs has not ended yet". Every legal pair of stage and event
-is a row of TABLE; anything else raises IllegalEvent with the attempt's story.
+is a row of TABLE; anything else raises IllegalEvent.
 """
 
 from collections.abc import Callable

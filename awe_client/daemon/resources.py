@@ -17,8 +17,8 @@ _RATE_WINDOW_S = 2.0
 
 
 @dataclass(slots=True, frozen=True)
-class Machine:
-    """Totals that are offered to the server."""
+class Totals:
+    """What this machine offers to the server."""
 
     cores: int
     memory_bytes: int
@@ -55,9 +55,9 @@ class Capacity:
     there are fewer slots for a while: half of what ran then, doubling again while starts go well.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self._limit = machine.cores
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
+        self._limit = totals.cores
         self._lowered_until = 0.0
         self._used_cores = 0
         self._used_memory = 0
@@ -69,23 +69,23 @@ class Capacity:
     @property
     def slots(self) -> int:
         """Slots at present."""
-        if self._limit < self.machine.cores and time.monotonic() >= self._lowered_until:
-            self._limit = min(self._limit * 2, self.machine.cores)
+        if self._limit < self.totals.cores and time.monotonic() >= self._lowered_until:
+            self._limit = min(self._limit * 2, self.totals.cores)
             self._lowered_until = time.monotonic() + LOWERED_S
         return self._limit
 
     @property
     def is_lowered(self) -> bool:
         """Whether a refused start has taken slots away."""
-        return self.slots < self.machine.cores
+        return self.slots < self.totals.cores
 
     def can_ever_run(self, needs: Needs) -> bool:
         """Whether an empty machine has room for this."""
-        machine = self.machine
+        totals = self.totals
         return (
-            needs.cores <= machine.cores
-            and needs.memory_bytes <= machine.memory_bytes
-            and needs.gpus <= machine.gpus
+            needs.cores <= totals.cores
+            and needs.memory_bytes <= totals.memory_bytes
+            and needs.gpus <= totals.gpus
         )
 
     def take(self, needs: Needs) -> bool:
@@ -95,8 +95,8 @@ class Capacity:
         """
         fits = (
             self._used_cores + needs.cores <= self.slots
-            and self._used_memory + needs.memory_bytes <= self.machine.memory_bytes
-            and self._used_gpus + needs.gpus <= self.machine.gpus
+            and self._used_memory + needs.memory_bytes <= self.totals.memory_bytes
+            and self._used_gpus + needs.gpus <= self.totals.gpus
         )
         if not fits and self._used_cores:
             return False
@@ -143,7 +143,7 @@ class Capacity:
 
     def free_memory(self, held_bytes: int) -> int:
         """Memory that is left for attempts not held yet."""
-        return max(self.machine.memory_bytes - held_bytes, 0)
+        return max(self.totals.memory_bytes - held_bytes, 0)
 
 
 def free_disk(path: Path) -> int:

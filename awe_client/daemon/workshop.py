@@ -221,7 +221,7 @@ class Workshop:
         if cmd.get("Dockerimage") or cmd.get("dockerPull"):
             return "this client runs no containers"
         if not self._capacity.can_ever_run(needs):
-            have = self._capacity.machine
+            have = self._capacity.totals
             return (
                 f"needs {needs.cores} cores, {needs.memory_bytes} bytes of memory, {needs.gpus} GPUs; "
                 f"this client has {have.cores}, {have.memory_bytes}, {have.gpus}"

@@ -13,7 +13,7 @@ import pytest
 from awe_client.daemon import logs
 from awe_client.daemon.attempt import Needs
 from awe_client.daemon.predata import PredataCache
-from awe_client.daemon.resources import Capacity, Machine, detect_cores, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_gpus, detect_memory, free_disk
 from awe_client.daemon.units import parse_bytes, parse_seconds
 from awe_client.daemon.workdir import MAX_KEPT, NotInside, WorkDirs, find, listing, place, remove_tree
 from awe_client.sdk.backoff import jittered_delay_s
@@ -30,7 +30,7 @@ def test_this_machine_has_something_to_offer(tmp_path: Path) -> None:
 
 
 def test_slots_memory_and_gpus_bound_what_runs() -> None:
-    capacity = Capacity(Machine(cores=4, memory_bytes=100, gpus=1))
+    capacity = Capacity(Totals(cores=4, memory_bytes=100, gpus=1))
     assert capacity.take(Needs(2, 60, 1))
     assert not capacity.take(Needs(1, 60, 0))
     assert not capacity.take(Needs(1, 0, 1))
@@ -46,7 +46,7 @@ def test_slots_memory_and_gpus_bound_what_runs() -> None:
 def test_a_refused_start_halves_the_slots_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("awe_client.daemon.resources.time.monotonic", lambda: now[0])
-    capacity = Capacity(Machine(cores=16, memory_bytes=0, gpus=0))
+    capacity = Capacity(Totals(cores=16, memory_bytes=0, gpus=0))
     for _ in range(8):
         assert capacity.take(Needs())
     capacity.start_refused()
@@ -63,7 +63,7 @@ def test_what_is_asked_for_grows_with_the_rate_and_shrinks_with_what_is_held(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("awe_client.daemon.resources.time.monotonic", lambda: now[0])
-    capacity = Capacity(Machine(cores=2, memory_bytes=0, gpus=0))
+    capacity = Capacity(Totals(cores=2, memory_bytes=0, gpus=0))
     assert capacity.want(held_cores=0, held=0, unfinished_pushes=0) == 3
     assert capacity.want(held_cores=3, held=3, unfinished_pushes=0) == 0
     for _ in range(1000):

@@ -93,7 +93,9 @@ def load_jobs(
         for task in job.tasks:
             if task.id in seen and not task.is_cut:
                 _void(state, ctx, task)
-            if completed and task.id in completed:
+            if task.state is TaskState.COMPLETED:
+                task.done = task.totalwork
+            elif completed and task.id in completed:
                 task.done = completed[task.id]
             elif task.is_cut and not task.is_done:
                 _restore_missing(state, task, seen.get(task.id, set()))
@@ -163,7 +165,7 @@ def _put_client_right(state: State, ctx: Context, client: Client) -> None:
 
 
 def _void(state: State, ctx: Context, task: Task) -> None:
-    """Workunits of a task that was not cut (torn batch) never were; their attempt numbers are not used again."""
+    """Workunits of a task that was not cut (torn batch) never were; their attempts are not counted again."""
     state.forget_workunits(task, ctx.wall_s)
     task.first_attempt = task.max_attempt + 1
     task.fresh_rank = task.done = 0

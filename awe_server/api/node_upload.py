@@ -2,26 +2,31 @@
 
 An output node belongs to a task, and only who holds an attempt may write to it. Our client names the
 workunit, its attempt and its lease; a stock worker names nothing but the node and (of a split) the rank, so
-the attempt that holds that rank at the moment is taken to be its own. Both are checked before and after the
-bytes came: what is staged under an attempt that lost its lease meanwhile is never used.
+the attempt that holds that rank at the moment is taken to be its own. Both are checked before the bytes
+come, when the whole file takes its place, and before the reply: what comes from an attempt that lost its
+lease meanwhile is not kept.
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import anyio
 from starlette.requests import Request
 
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, stream
 from awe_server.api.holding import holder
 from awe_server.api.multipart import Part, parts
 from awe_server.api.params import plain_count
-from awe_server.data.nodes import NodeStore
+from awe_server.data.documents import check_attributes, clean_name
+from awe_server.data.nodes import NodeStore, Received
 from awe_server.data.ports import FileFact
 from awe_server.runtime.engine import Engine
+from awe_server.scheduler.holder import check_holder
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document
-from shared_models.errors import BadRequest, Forbidden, LeaseLost
+from shared_models.errors import BadRequest, Forbidden, LeaseLost, WorkunitNotFound
 from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS, MAX_TOTALWORK
 from shared_models.nearest import did_you_mean
@@ -43,6 +48,10 @@ class Attempt:
     async def check(self, engine: Engine) -> None:
         """Raises LeaseLost, WorkunitNotFound."""
         await holder(engine, self.work, client_id=self.client_id, attempt=self.attempt, token=self.token)
+
+    def check_now(self, state: State) -> None:
+        """As `check`, from memory alone."""
+        check_holder(state, self.work, client_id=self.client_id, attempt=self.attempt, token=self.token)
 
 
 def named_attempt(node: Document, work: WorkunitId, attempt: int, token: str) -> Attempt:
@@ -67,7 +76,13 @@ async def receive_output(
 ) -> FileFact:
     """Stage an attempt's output. Raises LeaseLost before or after, NoSpace."""
     await who.check(engine)
-    fact = await nodes.put_part(node_id, who.rank, who.attempt, chunks, size)
+    try:
+        fact = await nodes.put_part(
+            node_id, who.rank, who.attempt, chunks, size, lambda: who.check_now(engine.state)
+        )
+    except WorkunitNotFound:  # finished and left memory meanwhile
+        await who.check(engine)
+        raise
     await who.check(engine)
     return fact
 
@@ -79,21 +94,43 @@ def announced(request: Request) -> int:
 
 @dataclass(slots=True)
 class Form:
-    """What a form said besides files."""
+    """What a form said: a file that was taken in and not given to a node yet, and the fields around it."""
 
     file_name: str = ""
-    attributes: Any = None
+    upload: Received | None = None
+    upload_name: str = ""
+    attributes: dict[str, Any] | None = None
     has_attributes: bool = False
     parts: int = 0
     copy_data: str = ""
-    seen: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What the file is to be called."""
+        return self.file_name or self.upload_name
+
+    async def receive(self, nodes: NodeStore, part: Part, size: int, node_id: str = "") -> None:
+        """Take in the file of the form. Raises BadRequest, NoSpace."""
+        if self.upload is not None:
+            raise BadRequest("the form has more than one file 'upload'")
+        self.upload_name = part.filename or ""
+        clean_name(self.name)  # refuse before the bytes come
+        self.upload = await nodes.receive(part.chunks(), node_id, size)
+
+    async def copy(self, nodes: NodeStore, node_id: str = "") -> None:
+        """Take the content of the node that `copy_data` names. Raises BadRequest, NodeNotFound, NoFile."""
+        if sum(map(bool, (self.upload, self.parts, self.copy_data))) > 1:
+            raise BadRequest("a node gets its bytes from one of: upload, parts, copy_data")
+        if self.copy_data:
+            self.upload = await nodes.receive_copy(self.copy_data, node_id)
+            self.upload_name = self.upload.name
 
     async def read(self, part: Part) -> None:
         """Read one field that is no file of the node. Raises BadRequest, TooLarge."""
         name = part.name
         raw = await part.whole(MAX_SMALL_BYTES)
         if name in ("attributes", "attributes_str"):
-            self.attributes = parse_json(raw, name) if raw.strip() else None
+            self.attributes = check_attributes(parse_json(raw, name) if raw.strip() else None)
             self.has_attributes = True
         elif name == "file_name":
             self.file_name = raw.decode("utf-8", "replace")[: 4 * MAX_NAME_CHARS]
@@ -120,65 +157,56 @@ def rank_of(part: Part) -> int | None:
     return int(name) if name.isascii() and name.isdigit() and len(name) <= len(str(MAX_TOTALWORK)) else None
 
 
-async def create_from_form(nodes: NodeStore, request: Request, owner: str) -> Document:
-    """`POST /node` with a form. When the form turns out to be damaged, no node stays behind."""
+@asynccontextmanager
+async def _form(nodes: NodeStore) -> AsyncIterator[Form]:
+    """A form to be read; when it turns out to be damaged, what was taken in is let go."""
     form = Form()
-    node: Document | None = None
     try:
-        async for part in parts(request):
-            if rank_of(part) != 0:
-                await form.read(part)
-                continue
-            if node is not None:
-                raise BadRequest("the form has more than one file 'upload'")
-            name = form.file_name or part.filename or ""
-            size = announced(request)
-            node = await nodes.create(
-                part.chunks(), name=name, attributes=form.attributes, owner=owner, expected_bytes=size
-            )
-            form.has_attributes = False
-        return await _complete(nodes, form, node, owner)
+        yield form
     except BaseException:
-        if node is not None:
-            await nodes.delete(node["id"])
+        with anyio.CancelScope(shield=True):
+            await nodes.discard(form.upload)
         raise
 
 
-async def _complete(nodes: NodeStore, form: Form, node: Document | None, owner: str) -> Document:
-    if node is None:
-        node = await nodes.create(
-            None, name=form.file_name, attributes=form.attributes, owner=owner, parts=form.parts
-        )
-        return await nodes.copy_data(node["id"], form.copy_data) if form.copy_data else node
-    if form.parts or form.copy_data:
-        raise BadRequest("a node gets its bytes from one of: upload, parts, copy_data")
-    if form.has_attributes:
-        node = await nodes.set_attributes(node["id"], form.attributes)
-    return node
+async def create_from_form(nodes: NodeStore, request: Request, owner: str) -> Document:
+    """`POST /node` with a form. No node is made before the form was read to its end and makes sense."""
+    async with _form(nodes) as form:
+        async for part in parts(request):
+            if rank_of(part) == 0:
+                await form.receive(nodes, part, announced(request))
+            else:
+                await form.read(part)
+        await form.copy(nodes)
+    return await nodes.add(
+        form.upload, name=form.name, attributes=form.attributes, owner=owner, parts=form.parts
+    )
 
 
 async def change_by_form(nodes: NodeStore, engine: Engine, request: Request, node: Document) -> Document:
-    """`PUT /node/{id}` with a form. Raises LeaseLost for an output of work that nobody holds."""
-    form = Form()
+    """`PUT /node/{id}` with a form. A node changes when the form was read to its end and makes sense; parts
+    are staged as they come. Raises LeaseLost for an output of work that nobody holds.
+    """
     node_id = node["id"]
-    async for part in parts(request):
-        rank = rank_of(part)
-        if rank is None:
-            await form.read(part)
-        elif node["task"]:
-            who = present_attempt(engine.state, node, rank)
-            await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
-        elif rank:
-            await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
-        else:
-            name = form.file_name or part.filename or ""
-            await nodes.upload(node_id, part.chunks(), name, announced(request))
-    if (form.parts or form.copy_data) and node["task"]:
-        raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
+    async with _form(nodes) as form:
+        async for part in parts(request):
+            rank = rank_of(part)
+            if rank is None:
+                await form.read(part)
+            elif node["task"]:
+                who = present_attempt(engine.state, node, rank)
+                await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
+            elif rank:
+                await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
+            else:
+                await form.receive(nodes, part, announced(request), node_id)
+        if (form.parts or form.copy_data) and node["task"]:
+            raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
+        await form.copy(nodes, node_id)
+    if form.upload:
+        await nodes.replace(form.upload, form.name)
     if form.parts:
         await nodes.declare_parts(node_id, form.parts, form.file_name)
-    if form.copy_data:
-        await nodes.copy_data(node_id, form.copy_data)
     if form.has_attributes:
         await nodes.set_attributes(node_id, form.attributes)
     return await nodes.get(node_id)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from awe_server.data.files import (
     TEMPORARY_PREFIX,
@@ -46,19 +46,31 @@ class Writer:
         with self._lock:
             self._write(data)
 
-    def finish(self, data: bytes, place: Callable[[FileFact], Path]) -> FileFact:
-        """Append the last bytes and move the file to the place that its facts give it, durably."""
+    def finish(
+        self, data: bytes, place: Callable[[FileFact], Path], check: Callable[[], object] | None = None
+    ) -> FileFact:
+        """Append the last bytes and move the file to the place that its facts give it, durably.
+
+        With `check` the move is made on the event loop, right after the check: nothing can come between.
+        """
         with self._lock:
             self._write(data)
             fact = FileFact(self._size, self._md5.hexdigest(), self._sha256.hexdigest())
             with no_space_mapped():
                 os.fsync(self._descriptor)
                 target = place(fact)
-                os.rename(self._temporary, target)
+                if check is None:
+                    os.rename(self._temporary, target)
+                else:
+                    from_thread.run_sync(self._move, target, check)
                 self._over = True
                 os.close(self._descriptor)
                 fsync_folder(target.parent)
             return fact
+
+    def _move(self, target: Path, check: Callable[[], object]) -> None:
+        check()
+        os.rename(self._temporary, target)
 
     def abort(self) -> None:
         """Remove what was written; nothing happens when the file is already in its place."""
@@ -111,7 +123,10 @@ async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 async def write_stream(
-    writer: Writer, stream: AsyncIterable[bytes], place: Callable[[FileFact], Path]
+    writer: Writer,
+    stream: AsyncIterable[bytes],
+    place: Callable[[FileFact], Path],
+    check: Callable[[], object] | None = None,
 ) -> FileFact:
     """Write a whole stream; if it breaks off, or the caller is cancelled, nothing is left behind."""
     try:
@@ -120,7 +135,7 @@ async def write_stream(
             if last:
                 await to_thread.run_sync(writer.write, last)
             last = data
-        return await to_thread.run_sync(writer.finish, last, place)
+        return await to_thread.run_sync(writer.finish, last, place, check)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(writer.abort)

@@ -7,6 +7,7 @@ crash leaves behind is a file that no document names (`collect_orphans`).
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -28,6 +29,16 @@ from awe_server.store.base import Delete, Document, Page, Put, Query
 from shared_models.errors import AweError, BadRequest, Conflict, NodeNotFound
 
 _TRIES = 3  #: how often to begin again when the content was replaced meanwhile
+
+
+@dataclass(slots=True, frozen=True)
+class Received:
+    """A whole file that no node names yet, for `add` or `replace`; `discard` it when it is not wanted."""
+
+    node_id: str
+    blob: str
+    fact: FileFact
+    name: str = ""  #: of the node it was copied from
 
 
 class NodeStore:
@@ -86,13 +97,35 @@ class NodeStore:
         expected_bytes: int = 0,
     ) -> Document:
         """Make a node, with content if there is a stream; `expected_bytes`: a full disk refuses at once."""
-        node_id = self._new_id()
-        document = docs.new_document(
-            node_id, self._wall(), name=name, attributes=attributes, owner=owner, parts=parts
-        )
-        if stream is not None:
-            blob, fact = await self._receive(stream, node_id, expected_bytes)
-            document = docs.with_file(document, self._wall(), blob, fact)
+        about: dict[str, Any] = {"name": name, "attributes": attributes, "owner": owner, "parts": parts}
+        docs.new_document("", self._wall(), **about)  # refuse before anything is received
+        content = None if stream is None else await self.receive(stream, expected_bytes=expected_bytes)
+        return await self.add(content, **about)
+
+    async def add(
+        self,
+        content: Received | None,
+        *,
+        name: str = "",
+        attributes: dict[str, Any] | None = None,
+        owner: str = "",
+        parts: int = 0,
+    ) -> Document:
+        """Make a node with what was received for it, or an empty one."""
+        try:
+            document = docs.new_document(
+                content.node_id if content else self._new_id(),
+                self._wall(),
+                name=name,
+                attributes=attributes,
+                owner=owner,
+                parts=parts,
+            )
+        except AweError:
+            await self.discard(content)
+            raise
+        if content is not None:
+            document = docs.with_file(document, self._wall(), content.blob, content.fact)
         await self._documents.put(Put("nodes", document))
         return document
 
@@ -148,14 +181,27 @@ class NodeStore:
         self, node_id: str, stream: AsyncIterable[bytes], name: str = "", expected_bytes: int = 0
     ) -> Document:
         """Give a node new content; of several uploads at once the one that ends last is kept."""
-        name = docs.clean_name(name)
+        docs.clean_name(name)
         await self.get(node_id)
-        blob, fact = await self._receive(stream, node_id, expected_bytes)
-        return await self._replace(node_id, blob, fact, name)
+        return await self.replace(await self.receive(stream, node_id, expected_bytes), name)
 
     async def copy_data(self, node_id: str, source_id: str) -> Document:
         """Give a node the content of another one, without copying bytes."""
         await self.get(node_id)
+        content = await self.receive_copy(source_id, node_id)
+        return await self.replace(content, content.name)
+
+    async def receive(
+        self, stream: AsyncIterable[bytes], node_id: str = "", expected_bytes: int = 0
+    ) -> Received:
+        """Take in a file for a node, or for a new one; no node changes."""
+        node_id = node_id or self._new_id()
+        self._blobs.require(expected_bytes)
+        return Received(node_id, *await self._blobs.add(stream, node_id))
+
+    async def receive_copy(self, source_id: str, node_id: str = "") -> Received:
+        """Take the content of a node for another or a new one. Raises NodeNotFound, NoFile."""
+        node_id = node_id or self._new_id()
         for _ in range(_TRIES):
             source = await self.get(source_id)
             path = self._blob_path(source)
@@ -163,8 +209,29 @@ class NodeStore:
                 blob = await to_thread.run_sync(self._blobs.add_link, path, node_id)
             except FileNotFoundError:
                 continue
-            return await self._replace(node_id, blob, docs.file_fact(source), source["file"]["name"])
+            return Received(node_id, blob, docs.file_fact(source), source["file"]["name"])
         raise _lost(source_id)
+
+    async def replace(self, content: Received, name: str = "") -> Document:
+        """Give a node what was received for it; its old content goes."""
+        node_id = content.node_id
+        async with self._lock(node_id):
+            try:
+                name = docs.clean_name(name)
+                old = await self.get(node_id)
+            except AweError:
+                await self.discard(content)
+                raise
+            document = docs.with_file(old, self._wall(), content.blob, content.fact, name=name)
+            # When this fails, it may still be applied later: both blobs stay and the collector decides.
+            await self._documents.put(Put("nodes", document))
+            await self._remove_blob(old["_blob"])
+            return document
+
+    async def discard(self, content: Received | None) -> None:
+        """Let go of what was received and not given to a node."""
+        if content is not None:
+            await self._remove_blob(content.blob)
 
     async def open_range(
         self,
@@ -210,10 +277,17 @@ class NodeStore:
     # ---- parts
 
     async def put_part(
-        self, node_id: str, rank: int, attempt: int, stream: AsyncIterable[bytes], expected_bytes: int = 0
+        self,
+        node_id: str,
+        rank: int,
+        attempt: int,
+        stream: AsyncIterable[bytes],
+        expected_bytes: int = 0,
+        check: Callable[[], object] | None = None,
     ) -> FileFact:
         """Stage one rank's file of one attempt: durable, and invisible until it is assembled.
 
+        `check` runs on the event loop when the file takes its place; when it raises, nothing is kept.
         Attempt 0 is Shock's own way (no attempts): the node must have declared its parts, and the last one
         that comes in puts the file together.
         """
@@ -225,7 +299,7 @@ class NodeStore:
             if not 1 <= rank <= count:
                 raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
         self._blobs.require(expected_bytes)
-        fact = await self._parts.add(node_id, rank, attempt, stream)
+        fact = await self._parts.add(node_id, rank, attempt, stream, check)
         if attempt == 0:
             await self._count_in(node_id, rank)
         return fact
@@ -363,25 +437,6 @@ class NodeStore:
             return True
 
     # ---- inside
-
-    async def _receive(
-        self, stream: AsyncIterable[bytes], node_id: str, expected_bytes: int
-    ) -> tuple[str, FileFact]:
-        self._blobs.require(expected_bytes)
-        return await self._blobs.add(stream, node_id)
-
-    async def _replace(self, node_id: str, blob: str, fact: FileFact, name: str) -> Document:
-        async with self._lock(node_id):
-            try:
-                old = await self.get(node_id)
-            except NodeNotFound:
-                await self._remove_blob(blob)
-                raise
-            document = docs.with_file(old, self._wall(), blob, fact, name=name)
-            # When this fails, it may still be applied later: both blobs stay and the collector decides.
-            await self._documents.put(Put("nodes", document))
-            await self._remove_blob(old["_blob"])
-            return document
 
     async def _remove_blob(self, blob: str | None) -> None:
         if blob is not None:

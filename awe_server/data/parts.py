@@ -6,7 +6,7 @@ nothing has to be remembered, and asking for all parts of a node is one director
 
 import contextlib
 import os
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +36,21 @@ class PartStore:
         """Where the parts of a node lie."""
         return self.root / node_id
 
-    async def add(self, node_id: str, rank: int, attempt: int, stream: AsyncIterable[bytes]) -> FileFact:
+    async def add(
+        self,
+        node_id: str,
+        rank: int,
+        attempt: int,
+        stream: AsyncIterable[bytes],
+        check: Callable[[], object] | None = None,
+    ) -> FileFact:
         """Stage one part. The same attempt may send it again; the upload that was completed last counts."""
         folder = self.folder(node_id)
 
         def place(fact: FileFact) -> Path:
             return folder / f"{rank}.{attempt}.{fact.size}.{fact.md5}.{fact.sha256}"
 
-        return await write_stream(Writer(folder, self._floor_bytes), stream, place)
+        return await write_stream(Writer(folder, self._floor_bytes), stream, place, check)
 
     def present(self, node_id: str) -> dict[tuple[int, int], Part]:
         """All parts of a node by (rank, attempt)."""

@@ -1,6 +1,7 @@
 """/node: Shock's wire. Bytes in, bytes out, names, ranges, parts, and who may write an output."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,11 @@ FASTA = b"".join(b">s%d\nACGT\n" % i for i in range(10))
 async def node_of(api: Api, content: bytes, name: str = "in.fa") -> dict[str, Any]:
     node: dict[str, Any] = await api.ok("POST", "/node", files={"upload": (name, content)})
     return node
+
+
+def files_below(root: Path) -> list[Path]:
+    """Every blob and staged part on the disk."""
+    return [path for kind in ("blobs", "parts") for path in root.glob(f"**/{kind}/**/*") if path.is_file()]
 
 
 async def test_a_form_as_curl_sends_it(api: Api) -> None:
@@ -69,6 +75,53 @@ async def test_a_form_that_makes_no_sense_leaves_no_node(api: Api, files: Any) -
     reply = await api.http.post("/node", files=files)
     assert reply.status_code == 400, reply.text
     assert (await api.http.get("/node")).json()["total_count"] == 0
+
+
+async def test_a_node_cannot_be_made_of_one_without_content(api: Api) -> None:
+    empty = await api.ok("POST", "/node")
+    await api.refused("POST", "/node", 404, "node_not_found", files={"copy_data": (None, b"nope")})
+    await api.refused("POST", "/node", 400, "no_file", files={"copy_data": (None, empty["id"].encode())})
+    assert (await api.http.get("/node")).json()["total_count"] == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [("upload", ("x", b"new")), ("uplod", (None, b"2"))],
+        [("upload", ("x", b"new")), ("attributes_str", (None, b"{broken"))],
+        [("upload", ("x", b"new")), ("attributes_str", (None, b"[1]"))],
+        [("upload", ("x", b"new")), ("upload", ("y", b"newer"))],
+        [("upload", ("x", b"new")), ("parts", (None, b"3"))],
+        [("upload", ("x", b"new")), ("copy_data", (None, b"nope"))],
+        [("upload", ("x", b"new")), ("file_name", (None, b".."))],
+        [("attributes_str", (None, b'{"k": 2}')), ("copy_data", (None, b"nope"))],
+    ],
+)
+async def test_a_form_that_makes_no_sense_changes_no_node(api: Api, files: Any, tmp_path: Path) -> None:
+    node = await node_of(api, b"old")
+    reply = await api.http.put(f"/node/{node['id']}", files=files)
+    assert reply.status_code in (400, 404), reply.text
+    assert await api.ok("GET", f"/node/{node['id']}") == node
+    assert (await api.http.get(f"/node/{node['id']}?download")).content == b"old"
+    assert len(files_below(tmp_path)) == 1
+
+
+async def test_a_form_that_is_cut_changes_no_node(api: Api, tmp_path: Path) -> None:
+    node = await node_of(api, b"old")
+    head = b"--B\r\nContent-Disposition: form-data; name=upload; filename=x\r\n\r\nnew\r\n--B"
+    kind = {"Content-Type": "multipart/form-data; boundary=B"}
+    path = f"/node/{node['id']}"
+    await api.refused("PUT", path, 400, "invalid_request", content=head, headers=kind)
+    assert await api.ok("GET", path) == node
+    assert len(files_below(tmp_path)) == 1
+
+
+async def test_the_name_of_a_file_may_come_after_it(api: Api) -> None:
+    form = [("upload", ("x", b"1")), ("file_name", (None, b"wanted.txt"))]
+    node = await api.ok("POST", "/node", files=form)
+    assert node["file"]["name"] == "wanted.txt"
+    form = [("upload", ("x", b"2")), ("file_name", (None, b"other.txt"))]
+    assert (await api.ok("PUT", f"/node/{node['id']}", files=form))["file"]["name"] == "other.txt"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +330,7 @@ async def test_nobody_but_the_holder_writes_an_output(api: Api) -> None:
     await api.refused("PUT", path, 409, "lease_lost", files={"upload": ("x", b"x")})
 
 
-async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api) -> None:
+async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tmp_path: Path) -> None:
     work, lease, output = await held(api)
 
     async def slow() -> Any:
@@ -287,6 +340,33 @@ async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api) ->
 
     path = f"/node/{output['node']}?work={work['id']}&attempt=1"
     await api.refused("PUT", path, 409, "lease_lost", content=slow(), headers=lease)
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("totalwork", [1, 2])
+async def test_an_upload_that_ends_after_the_report_changes_nothing(
+    api: Api, tmp_path: Path, totalwork: int
+) -> None:
+    work, lease, output = await held(api, totalwork)
+    path = f"/node/{output['node']}"
+    mine = f"{path}?work={work['id']}&attempt=1"
+
+    async def slow() -> Any:
+        yield b"late "
+        await api.ok("PUT", mine, content=b"good\n", headers=lease)
+        await api.report(work)
+        if totalwork == 1:
+            await api.state_of({"id": work["jobid"]}, "completed")
+        yield b"bytes"
+
+    await api.refused("PUT", mine, 409, "lease_lost", content=slow(), headers=lease)
+    if totalwork == 2:
+        other = await api.ok("GET", f"/work?client={work['client']}")
+        await api.ok("PUT", path, files={str(other["rank"]): ("out.txt", b"2\n")})
+        await api.report(other)
+        await api.state_of({"id": work["jobid"]}, "completed")
+    assert (await api.http.get(f"{path}?download")).content == (b"good\n" if totalwork == 1 else b"good\n2\n")
+    assert len(files_below(tmp_path)) == 1
 
 
 async def test_a_stock_worker_uploads_by_rank(api: Api) -> None:

@@ -214,7 +214,7 @@ class Daemon:
             "disk_bytes": free_disk(self._root.path),
             "gpus": self._totals.gpus,
             "apps": list(settings.apps),
-            "version": _version(),
+            "version": package_version(),
             "native": True,
             "incarnation": self._root.incarnation,
             "spooled": [list(key) for key in self._spooled],
@@ -334,11 +334,12 @@ def wall_limits(wall_time_s: float, grace_s: float) -> tuple[float, float]:
     return drain_s, max(wall_time_s - grace_s - 5.0, (drain_s + wall_time_s) / 2)
 
 
-def _version() -> str:
+def package_version() -> str:
+    """The version of the installed package; empty when it runs from a tree that is not installed."""
     try:
         return version("awe")
     except PackageNotFoundError:
         return ""
 
 
-__all__ = ["Daemon", "wall_limits"]
+__all__ = ["Daemon", "package_version", "wall_limits"]

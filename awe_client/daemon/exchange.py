@@ -82,7 +82,6 @@ class ExchangeLoop:
         self._abandoned: set[asyncio.Task[ReplyMessage]] = set()
         self._max_reports = MAX_REPORTS  #: in one request
         self._registrations_lost = 0  #: in a row, without an exchange that worked
-        self.is_registered = False
 
     def notify(self) -> None:
         """Something is to be said: do not wait for the reply that is under way."""
@@ -136,7 +135,6 @@ class ExchangeLoop:
             self._root.adopt(str(client.get("id") or self._root.client_id))
             if client.get("lease_s"):
                 self._lease_s = max(float(client["lease_s"]), 0.1)
-            self.is_registered = True
             facts = {"client": self._root.client_id, "server": server.base_url}
             log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
             return

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from awe_client.daemon import executor_main
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+from awe_client.daemon.proc import descendants, environ_of, parents, state_of
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,10 @@ _LENGTH = struct.Struct("!I")
 _PR_SET_CHILD_SUBREAPER = 36
 #: What a helper needs from our environment to be able to start at all. Nothing secret may be among it.
 _HELPER_ENV = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+#: Isolated and without site, a helper starts fast and imports nothing but the standard library and ours.
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from awe_client.daemon.executor_main import main; main()"
+_ROOT = Path(__file__).resolve().parents[2]
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
 
@@ -153,7 +157,7 @@ class _Helper(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
-                [sys.executable, "-I", "-S", str(Path(executor_main.__file__)), str(fresh_folder)],
+                [sys.executable, "-I", "-S", "-c", _BOOT, str(_ROOT), str(fresh_folder)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -231,11 +235,11 @@ def _become_subreaper() -> None:
 def _kill_orphans(helpers: set[int]) -> int:
     """Kill and reap commands that fell to us. Returns how many there still were."""
     me, found = os.getpid(), 0
-    parents = executor_main.parents()
-    for pid, parent in parents.items():
+    parent_of = parents()
+    for pid, parent in parent_of.items():
         if parent == me and pid not in helpers and _is_command(pid):
             found += 1
-            for victim in [pid, *executor_main.descendants(pid, parents)]:
+            for victim in [pid, *descendants(pid, parent_of)]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(victim, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
@@ -245,7 +249,7 @@ def _kill_orphans(helpers: set[int]) -> int:
 
 def _is_command(pid: int) -> bool:
     """Whether a child of ours is an attempt's process. A zombie shows no environment: it has to be reaped."""
-    environ = executor_main.environ_of(pid)
+    environ = environ_of(pid)
     if not environ:
-        return executor_main.state_of(pid) == "Z"
+        return state_of(pid) == "Z"
     return any(entry.startswith(b"AWE_WORK_ID=") for entry in environ)

@@ -1,6 +1,6 @@
 """The small process that starts commands and sees to it that nothing of them is left. Standard library only.
 
-A daemon runs one or two of these (`python -I -S executor_main.py`, a socket as standard input), because
+A daemon runs one or two of these (see executor.py; a socket is their standard input), because
 starting a process is the dearest thing a client does, and because a parent that holds little memory and no
 threads does it best. Both directions carry frames: 4 bytes of length, then a marshalled list of messages.
 (marshal: both ends are this program under one interpreter, and argv, environment and log tails are bytes,
@@ -38,6 +38,19 @@ import sys
 import time
 from typing import Any
 
+from awe_client.daemon.fresh import FreshDirectories
+from awe_client.daemon.proc import (
+    children,
+    cwd_of,
+    descendants,
+    environ_of,
+    mark_of,
+    oom_kills,
+    parents,
+    signal_group,
+    signal_process,
+)
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LENGTH = struct.Struct("!I")
@@ -53,7 +66,6 @@ _DEFAULT_SIGNALS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_MAX_FRESH = 64
 _OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -73,56 +85,6 @@ class _Command:
         self.facts: dict[str, Any] | None = None  # set when the main process has ended
 
 
-class FreshDirectories:
-    """Gives empty directories and takes them back when they are empty again.
-
-    Removing a directory is dear on a journalling file system that others keep busy (measured: 3 ms on ext4,
-    against 0.03 ms for a rename), so an empty one is put aside and renamed for the next attempt, provided
-    that nothing of the last one clings to it: no file, no other mode or owner, no extended attribute or ACL.
-    """
-
-    def __init__(self, folder: bytes) -> None:
-        self._folder = folder
-        self._free: list[bytes] = []
-        self._made = 0
-
-    def make(self, path: bytes) -> None:
-        """Make a directory that does not exist yet, with its parents."""
-        try:
-            self._make(path)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            self._make(path)
-
-    def _make(self, path: bytes) -> None:
-        if not self._free:
-            os.mkdir(path, 0o700)
-            return
-        os.rename(self._free[-1], path)
-        self._free.pop()
-
-    def take_back(self, spec: dict[str, Any]) -> bool:
-        """Take a directory that holds nothing but logs; False leaves any other to the daemon."""
-        path = spec["cwd"]
-        os.chdir(b"/")
-        try:
-            for name in {spec["stdout"], spec["stderr"]}:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path + b"/" + name)
-            if os.listdir(path):
-                return False
-            if len(self._free) >= _MAX_FRESH or not _is_pristine(path):
-                os.rmdir(path)
-                return True
-            self._made += 1
-            aside = self._folder + b"/%d.%d" % (os.getpid(), self._made)
-            os.rename(path, aside)
-        except OSError:
-            return False
-        self._free.append(aside)
-        return True
-
-
 class Executor:
     """Owns the socket, the commands and the timers."""
 
@@ -136,7 +98,7 @@ class Executor:
         self._ending: dict[int, _Command] = {}
         self._timers: list[tuple[float, int, int]] = []  # (when, key, signal)
         self._programs: dict[tuple[bytes, bytes], bytes] = {}
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -163,7 +125,7 @@ class Executor:
         deadline = time.monotonic() + 5.0
         while time.monotonic() < deadline:
             for pid in descendants(os.getpid()):
-                _signal(pid, signal.SIGKILL)
+                signal_process(pid, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -306,7 +268,7 @@ class Executor:
 
     def _sweep(self) -> None:
         """Kill what is left of commands whose main process has ended; tell the end of those that are gone."""
-        adopted = [pid for pid in _children() if pid not in self._by_pid]
+        adopted = [pid for pid in children() if pid not in self._by_pid]
         owned: dict[int, int] = {}
         for pid in adopted:
             owner = self._owner(pid)
@@ -314,11 +276,11 @@ class Executor:
                 owned[owner.key] = owned.get(owner.key, 0) + 1
                 if owner.facts is not None:
                     owner.strays += 1
-                    _signal(pid, signal.SIGKILL)
+                    signal_process(pid, signal.SIGKILL)
             elif not self._by_pid:
-                _signal(pid, signal.SIGKILL)
+                signal_process(pid, signal.SIGKILL)
         for command in list(self._ending.values()):
-            if not owned.get(command.key) and not _signal_group(command.pid, signal.SIGKILL):
+            if not owned.get(command.key) and not signal_group(command.pid, signal.SIGKILL):
                 del self._ending[command.key]
                 del self._by_key[command.key]
                 self._tell_end(command)
@@ -333,10 +295,10 @@ class Executor:
             command = next((c for c in self._ending.values() if c.pid == session), None)
         if command is not None:
             return command
-        environ, cwd = environ_of(pid), _cwd(pid)
+        environ, cwd = environ_of(pid), cwd_of(pid)
         for command in self._by_key.values():
             home = command.spec["cwd"]
-            if _mark(command.spec["env"]) <= environ or cwd == home or cwd.startswith(home + b"/"):
+            if mark_of(command.spec["env"]) <= environ or cwd == home or cwd.startswith(home + b"/"):
                 return command
         return None
 
@@ -358,7 +320,7 @@ class Executor:
 
     def _new_oom_kill(self) -> bool:
         """Whether the kernel killed somebody for memory since we last looked: evidence, not proof."""
-        before, self._oom_kills = self._oom_kills, _oom_kills()
+        before, self._oom_kills = self._oom_kills, oom_kills()
         return self._oom_kills > before
 
     # --- stopping --------------------------------------------------------------------------------
@@ -375,14 +337,14 @@ class Executor:
     def _signal_tree(self, command: _Command, number: int) -> None:
         parent_of = parents()
         tree = descendants(command.pid, parent_of)
-        for pid in _children():
+        for pid in children():
             if pid not in self._by_pid and self._owner(pid) is command:
                 tree += [pid, *descendants(pid, parent_of)]
-        _signal_group(command.pid, number)
+        signal_group(command.pid, number)
         for pid in tree:
-            _signal(pid, number)
+            signal_process(pid, number)
         # A stopped process takes no TERM until it is continued.
-        _signal_group(command.pid, signal.SIGCONT)
+        signal_group(command.pid, signal.SIGCONT)
 
     def _pause_ms(self) -> int | None:
         if self._timers:
@@ -415,11 +377,6 @@ def _open(stage: str, path: bytes, flags: int, opened: list[int]) -> int:
     return fd
 
 
-def _is_pristine(path: bytes) -> bool:
-    info = os.lstat(path)
-    return info.st_mode & 0o7777 == 0o700 and info.st_uid == os.geteuid() and not os.listxattr(path)
-
-
 def _tail(path: bytes, limit: int) -> tuple[int, bytes]:
     """Size and last bytes of a log; a command that removed it, or put something else there, has none."""
     try:
@@ -443,99 +400,6 @@ def _disk_full(path: bytes) -> bool:
     except OSError:
         return False
     return place.f_blocks > 0 and (place.f_bavail == 0 or (place.f_files > 0 and place.f_favail == 0))
-
-
-# --- processes -----------------------------------------------------------------------------------
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False if it has no member left that we may signal."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _children() -> list[int]:
-    """Our direct children: commands, and orphans that were given to us."""
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return [pid for pid, parent in parents().items() if parent == me]
-
-
-def descendants(root: int, parent_of: dict[int, int] | None = None) -> list[int]:
-    """Every process below `root`, nearest first."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in (parent_of or parents()).items():
-        children.setdefault(parent, []).append(pid)
-    found = list(children.get(root, ()))
-    for pid in found:
-        found.extend(children.get(pid, ()))
-    return found
-
-
-def parents() -> dict[int, int]:
-    """Every process of the machine and its parent."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The command's name, in parentheses, may hold anything.
-                    found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    return found
-
-
-def _mark(env: dict[bytes, bytes]) -> set[bytes]:
-    """The variables by which a process is known to belong to an attempt."""
-    return {name + b"=" + env.get(name, b"") for name in (b"AWE_WORK_ID", b"AWE_ATTEMPT")}
-
-
-def state_of(pid: int) -> str:
-    """The kernel's letter for a process (R, S, Z, ...), or "" if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
-
-
-def environ_of(pid: int) -> set[bytes]:
-    """The environment a process was started with; empty for a zombie or somebody else's."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return set(file.read().split(b"\0"))
-    except OSError:
-        return set()
-
-
-def _cwd(pid: int) -> bytes:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd".encode())
-    except OSError:
-        return b""
-
-
-def _oom_kills() -> int:
-    try:
-        with open("/proc/vmstat", "rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
 
 
 def _prepare_process(executor: Executor) -> None:
@@ -562,14 +426,9 @@ def main() -> None:
     connection.setblocking(True)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[1])))
+    executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[2])))
     _prepare_process(executor)
     try:
         executor.serve()
     finally:
         executor.end()
-
-
-if __name__ == "__main__":
-    main()
-    sys.exit(0)

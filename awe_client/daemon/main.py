@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from awe_client.daemon import logs
-from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.daemon import Daemon, package_version
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.resources import detect_cores
 from awe_client.daemon.settings import Settings
@@ -97,6 +97,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="awe-client", description="Run commands for an AWE server.")
+    parser.add_argument("--version", action="version", version=f"awe-client {package_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     run_ = commands.add_parser("run", help="register and work until told to stop")
     add = run_.add_argument

@@ -141,10 +141,6 @@ class Capacity:
         wanted = self.slots + self.ahead() - held_cores - waiting_uploads
         return max(min(wanted, MAX_WANT, MAX_HOLDS - held), 0)
 
-    def free_memory(self, held_bytes: int) -> int:
-        """Memory that is left for attempts not held yet."""
-        return max(self.totals.memory_bytes - held_bytes, 0)
-
 
 def free_disk(path: Path) -> int:
     """Bytes that may still be written below a path; 0 if it cannot be told."""

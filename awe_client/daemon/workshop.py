@@ -60,7 +60,6 @@ class Load:
     unrun_cores: int  #: cores of attempts that have not finished running
     unrun_memory: int
     unrun_gpus: int
-    unrun: int
     pushing: int
 
 
@@ -183,7 +182,7 @@ class Workshop:
 
     def load(self) -> Load:
         """Add up what is held."""
-        cores = memory = gpus = unrun = pushing = 0
+        cores = memory = gpus = pushing = 0
         for holding in self._holdings.values():
             stage = holding.machine.stage
             if stage is m.Stage.REPORTING:
@@ -192,11 +191,10 @@ class Workshop:
                 pushing += 1
                 continue
             needs = holding.attempt.task.needs
-            unrun += 1
             cores += needs.cores
             memory += needs.memory_bytes
             gpus += needs.gpus
-        return Load(len(self._holdings), cores, memory, gpus, unrun, pushing)
+        return Load(len(self._holdings), cores, memory, gpus, pushing)
 
     async def close(self) -> None:
         """Cancel what is left of transfers."""

@@ -79,10 +79,12 @@ class NodeCalls:
         *,
         limit: int | None = None,
         offset: int | None = None,
+        order: str | None = None,
+        direction: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> Page:
-        """List nodes; `where` filters by attributes."""
-        params: dict[str, Any] = {"limit": limit, "offset": offset}
+        """List nodes, the newest first unless told otherwise; `where` filters by attributes."""
+        params: dict[str, Any] = {"limit": limit, "offset": offset, "order": order, "direction": direction}
         if where:
             params |= {"query": True, **where}
         return await self._transport.page("/node", params)

@@ -23,7 +23,7 @@ def marked(mark: str) -> list[int]:
 
 def zombies_below(parent: int) -> list[int]:
     """Zombies among the descendants of a process."""
-    from awe_client.daemon.executor_main import descendants, state_of
+    from awe_client.daemon.proc import descendants, state_of
 
     return [pid for pid in descendants(parent) if state_of(pid) == "Z"]
 

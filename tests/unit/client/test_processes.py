@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from awe_client.daemon.executor_main import descendants
+from awe_client.daemon.proc import descendants
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
 from tests.unit.client.processes import appears, marked, no_more, zombies_below

@@ -6,10 +6,10 @@ import typer
 from rich.text import Text
 
 from awe_client.api import AweClient
-from awe_client.cli.lookup import job_id_of
-from awe_client.cli.options import DEFAULT_SERVER, JobArgument, Json, Server
+from awe_client.cli.lookup import job_id_of, work_or_job_id_of
+from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgument, Json, Server
 from awe_client.cli.output import note, print_json, print_line, print_table, state_text
-from awe_client.cli.watch import done_and_total, explain, watch_job
+from awe_client.cli.watch import done_and_total, watch_job
 from shared_models.times import ZERO_TIME
 
 
@@ -34,7 +34,7 @@ def jobs(
         where["state"] = state.split(",")
     where |= {f"info.{k}": v for k, v in (("user", user), ("project", project), ("name", name)) if v}
     with AweClient(server) as awe:
-        page = awe.list_jobs(where=where, limit=limit, offset=offset)
+        page = awe.list_jobs(where=where, limit=limit, offset=offset, order="jid", direction="desc")
     if as_json:
         print_json({"jobs": page.documents, "total": page.total, "limit": limit, "offset": offset})
         return
@@ -106,25 +106,24 @@ def _task_row(task: dict[str, Any]) -> tuple[str | Text, ...]:
 def watch(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
     """Wait until a job has ended: exit code 0 completed, 1 suspended or failed, 3 server not reachable."""
     with AweClient(server) as awe:
-        raise typer.Exit(watch_job(awe, job_id_of(awe, job), as_json=as_json))
+        job_id = job_id_of(awe, job)
+        # A server that goes away is waited for; one that is not there to begin with is not.
+        awe.get_job(job_id)
+        raise typer.Exit(watch_job(awe, job_id, as_json=as_json))
 
 
-def why(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
-    """Say what a job waits for, or why it stopped."""
+def why(what: JobOrWorkArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Say what a job or a workunit waits for, or why it stopped."""
     with AweClient(server) as awe:
-        if job.count("_") >= 2:
-            rows = awe.why_work(job)
-        else:
-            job = job_id_of(awe, job)
-            rows = awe.why_job(job)
+        id, is_work = work_or_job_id_of(awe, what)
+        rows = awe.why_work(id) if is_work else awe.why_job(id)
         if as_json:
             print_json(rows)
             return
         if not rows:
-            document = awe.get_job(job)
-            print_line(f"job {document['jid']} is {document['state']}: it waits for nothing")
-            if document["state"] == "suspend":
-                explain(document)
+            document = awe.get_work(id) if is_work else awe.get_job(id)
+            name = f"workunit {id}" if is_work else f"job {document['jid']}"
+            print_line(f"{name} is {document['state']}: it waits for nothing")
             return
     print_table(
         ("WHAT", "STATE", "REASON"),

@@ -1,62 +1,100 @@
 """`awe logs`: what the commands of a job wrote."""
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from awe_client.api import AweClient
-from awe_client.cli.lookup import job_id_of
-from awe_client.cli.options import DEFAULT_SERVER, Json, Server
-from awe_client.cli.output import note, print_json, print_line
+from awe_client.cli.lookup import work_or_job_id_of
+from awe_client.cli.options import DEFAULT_SERVER, JobOrWorkArgument, Json, Server
+from awe_client.cli.output import note, print_json, print_json_line, print_line
+from awe_client.sdk.work import LogName
 from shared_models.errors import BadRequest
 
 
 def logs(
-    what: Annotated[
-        str, typer.Argument(metavar="JOB|WORKUNIT", help="A job's id or jid, or a workunit's id.")
-    ],
+    what: JobOrWorkArgument,
     task: Annotated[str, typer.Option(help="Only this task of the job.")] = "",
     stderr: Annotated[bool, typer.Option("--stderr", help="Only standard error.")] = False,
     stdout: Annotated[bool, typer.Option("--stdout", help="Only standard output.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as more is written (a workunit).")
+        bool, typer.Option("--follow", "-f", help="Go on as more is written (one workunit, one stream).")
     ] = False,
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Print the logs of a job or of one workunit."""
+    """Print the logs of a job or of one workunit.
+
+    Of one workunit, its standard output goes to ours and its standard error to ours. With --follow it is
+    standard output unless --stderr is given, and with --json as well a line of JSON for each piece.
+    """
+    streams: tuple[tuple[LogName, bool], ...] = (("stdout", stdout), ("stderr", stderr))
+    names = [name for name, only in streams if only or stdout == stderr]
     with AweClient(server) as awe:
-        if what.count("_") >= 2:
-            _one(awe, what, "stderr" if stderr else "stdout", follow)
-            return
+        id, is_work = work_or_job_id_of(awe, what)
         if follow:
-            raise BadRequest(f"--follow needs a workunit's id, such as {what}_0_0; see `awe show {what}`")
-        report = awe.job_report(job_id_of(awe, what))
+            _follow(awe, id if is_work else _only_workunit(awe, id, task), names[0], as_json)
+        elif is_work:
+            _one(awe, id, names, as_json)
+        else:
+            _job(awe, id, task, names, as_json)
+
+
+def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> None:
+    for chunk in awe.follow_log(workunit_id, name):
         if as_json:
-            print_json(report)
-            return
-        names = [
-            name
-            for name, wanted in (("stdout", not stderr or stdout), ("stderr", not stdout or stderr))
-            if wanted
-        ]
-        for entry in report["tasks"]:
-            if not task or entry["taskid"].endswith(f"_{task}"):
-                _task(entry, names)
+            print_json_line({"wuid": workunit_id, "stream": name, "text": chunk.decode(errors="replace")})
+        else:
+            _write(sys.stdout, chunk)
 
 
-def _one(awe: AweClient, workunit_id: str, name: Any, follow: bool) -> None:
-    chunks = awe.follow_log(workunit_id, name) if follow else iter([awe.read_log(workunit_id, name)])
-    for chunk in chunks:
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+def _only_workunit(awe: AweClient, job_id: str, task: str) -> str:
+    """The workunit of a job that has only one. Raises BadRequest for others."""
+    tasks = _wanted(awe.get_job(job_id)["tasks"], job_id, task)
+    count = sum(int(entry["totalwork"]) for entry in tasks)
+    if count != 1:
+        first = f"{tasks[0]['id']}_{int(tasks[0]['totalwork'] > 1)}"
+        raise BadRequest(f"--follow follows one workunit and there are {count}: name one, such as {first}")
+    return f"{tasks[0]['id']}_0"
 
 
-def _task(entry: dict[str, Any], names: list[str]) -> None:
-    for workunit in entry["workunits"]:
-        for name in names:
-            text = workunit["logs"].get(name)
-            if text:
-                note(f"--- {workunit['wuid']} {name}")
-                print_line(text.rstrip("\n"))
+def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bool) -> None:
+    """Both streams each to its own; a single one to standard output."""
+    logs = {name: awe.read_log(workunit_id, name) for name in names}
+    if as_json:
+        texts = {name: log.decode(errors="replace") for name, log in logs.items()}
+        print_json({"wuid": workunit_id, "logs": texts})
+        return
+    for name, log in logs.items():
+        _write(sys.stdout if name == names[0] else sys.stderr, log)
+
+
+def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_json: bool) -> None:
+    report = awe.job_report(job_id)
+    report["tasks"] = _wanted(report["tasks"], job_id, task)
+    if as_json:
+        print_json(report)
+        return
+    for entry in report["tasks"]:
+        for workunit in entry["workunits"]:
+            for name in names:
+                if text := workunit["logs"].get(name):
+                    note(f"--- {workunit['wuid']} {name}")
+                    print_line(text.rstrip("\n"))
+
+
+def _wanted(tasks: list[dict[str, Any]], job_id: str, name: str) -> list[dict[str, Any]]:
+    """The task of that name, or all. Raises BadRequest if there is none."""
+    found = [entry for entry in tasks if name in ("", entry["taskid"].removeprefix(f"{job_id}_"))]
+    if not found:
+        known = ", ".join(entry["taskid"].removeprefix(f"{job_id}_") for entry in tasks)
+        raise BadRequest(f"--task {name}: the job has no such task; it has: {known}")
+    return found
+
+
+def _write(stream: TextIO, chunk: bytes) -> None:
+    stream.flush()
+    stream.buffer.write(chunk)
+    stream.buffer.flush()

@@ -1,4 +1,4 @@
-"""Find the job that somebody means."""
+"""Find the job or workunit that somebody means."""
 
 from awe_client.api import AweClient
 from shared_models.errors import JobNotFound
@@ -9,9 +9,20 @@ def job_id_of(awe: AweClient, text: str) -> str:
 
     Raises JobNotFound when no job has this jid.
     """
-    if not text.isdigit():
+    if not text.isdecimal():
         return text
     page = awe.list_jobs(where={"jid": text}, limit=1)
     if not page.documents:
         raise JobNotFound(job_id=text)
     return str(page.documents[0]["id"])
+
+
+def work_or_job_id_of(awe: AweClient, text: str) -> tuple[str, bool]:
+    """The id of a workunit (True) or of a job (False); a jid may stand for the job's id in both.
+
+    Raises JobNotFound when no job has this jid.
+    """
+    job, task_and_rank = text.partition("_")[::2]
+    if "_" not in task_and_rank:
+        return job_id_of(awe, text), False
+    return f"{job_id_of(awe, job)}_{task_and_rank}", True

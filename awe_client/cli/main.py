@@ -1,12 +1,13 @@
 """The `awe` command: submit, watch and steer jobs.
 
-Exit codes: 0 fine; 1 a job did not complete, or the server refused; 2 what was asked is not valid;
-3 no server answers.
+Exit codes: 0 fine; 1 a job did not complete, or the server refused; 2 what was asked is not valid or names
+what is not there; 3 no server answers.
 """
 
+import os
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,13 +49,30 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _everywhere(group: Any, **values: Any) -> dict[str, Any]:
+    """The same defaults for every command of a group."""
+    return {
+        name: _everywhere(command, **values) if hasattr(command, "commands") else values
+        for name, command in group.commands.items()
+    }
+
+
 @app.callback()
 def options(
+    ctx: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    server: Annotated[
+        str, typer.Option("--server", "-s", help="The server's URL; may also follow the command.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; may also follow the command.")] = False,
 ) -> None:
     """Submit, watch and steer jobs. The server is --server or AWE_SERVER."""
+    if server:
+        os.environ["AWE_SERVER"] = server
+    if as_json:
+        ctx.default_map = _everywhere(ctx.command, as_json=True)
 
 
 def main() -> None:

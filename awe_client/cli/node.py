@@ -71,7 +71,7 @@ def ls(
 ) -> None:
     """List nodes, the newest first."""
     with AweClient(server) as awe:
-        page = awe.list_nodes(limit=limit, offset=offset)
+        page = awe.list_nodes(limit=limit, offset=offset, order="created_on", direction="desc")
     if as_json:
         print_json({"nodes": page.documents, "total": page.total, "limit": limit, "offset": offset})
         return

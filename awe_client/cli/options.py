@@ -11,4 +11,8 @@ Server = Annotated[
     typer.Option("--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+JobOrWorkArgument = Annotated[
+    str,
+    typer.Argument(metavar="JOB|WORKUNIT", help="A job's id or jid, or a workunit's id: JOB_TASK_RANK."),
+]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or its short number (jid).")]

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared_models.errors import AweError, BadRequest, ServerUnreachable
+from shared_models.errors import AweError, BadRequest, NotFound, ServerUnreachable
 from shared_models.states import JobState
 
 EXIT_OK = 0
 EXIT_FAILED = 1  #: the job did not complete, or the server refused
-EXIT_USAGE = 2  #: what was asked is not valid
+EXIT_USAGE = 2  #: what was asked is not valid, or names what is not there
 EXIT_UNREACHABLE = 3  #: no server answers
 
 STATE_STYLES = {
@@ -38,6 +38,12 @@ def console(*, stderr: bool = False) -> Console:
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as one line of JSON, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def print_line(text: str) -> None:
@@ -81,7 +87,7 @@ def print_error(error: AweError, as_json: bool) -> int:
             note(f"awe: {problem}")
     if isinstance(error, ServerUnreachable):
         return EXIT_UNREACHABLE
-    return EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED
+    return EXIT_USAGE if isinstance(error, BadRequest | NotFound) else EXIT_FAILED
 
 
 def exit_code_of(job: dict[str, Any]) -> int:

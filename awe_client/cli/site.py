@@ -42,7 +42,7 @@ def _row(client: dict[str, Any]) -> tuple[str | Text, ...]:
         client["group"],
         state_text(client["Status"]),
         str(client["cores"]),
-        str(len(client["current_work"])),
+        str(len(client["current_work"]["data"])),
         str(client["total_completed"]),
         str(client["total_failed"]),
         str(len(client["skip_work"])),

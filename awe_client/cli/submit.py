@@ -1,7 +1,8 @@
 """`awe submit`, `awe run`: hand in work."""
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,18 +18,18 @@ from awe_client.cli.sizes import parse_array, parse_megabytes, parse_size
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.template import fill
 from awe_client.cli.watch import watch_job
-from shared_models.errors import BadRequest, InvalidDocument
+from shared_models.errors import AweError, BadRequest, InvalidDocument
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Wait until the job has ended.")]
 
 
-def pairs(items: list[str], option: str) -> dict[str, str]:
+def pairs(items: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
     """Read `KEY=VALUE` items. Raises BadRequest for one without `=`."""
     found: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals):
-            raise BadRequest(f"{option} {item}: write {option} NAME=VALUE")
+            raise BadRequest(f"{option} {item}: write {option} {form}")
         found[key] = value
     return found
 
@@ -122,12 +123,25 @@ def submit(
     Example: awe submit pipeline.json --upload reads.fastq=/data/run7.fastq --set jobname=run7 --watch
     """
     raw = read_document(document, pairs(settings or [], "--set"))
-    files = pairs(uploads or [], "--upload")
+    files = pairs(uploads or [], "--upload", "NAME=PATH")
     bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded"))
     with AweClient(server) as awe:
         nodes = {name: upload(awe, Path(path), name) for name, path in files.items()}
-        job = awe.submit_job(bind_inputs(raw, nodes))
+        job = submit_document(awe, bind_inputs(raw, nodes), nodes.values())
         hand_over(awe, job, watch=watch, as_json=as_json)
+
+
+def submit_document(
+    awe: AweClient, document: bytes | dict[str, Any], uploaded: Iterable[str]
+) -> dict[str, Any]:
+    """Submit a job; when the server refuses it, what was uploaded for it goes as well."""
+    try:
+        return awe.submit_job(document)
+    except BadRequest:
+        for node in uploaded:
+            with suppress(AweError):
+                awe.delete_node(node)
+        raise
 
 
 def hand_over(awe: AweClient, job: dict[str, Any], *, watch: bool, as_json: bool) -> None:
@@ -153,7 +167,9 @@ def run(
     split: Annotated[
         str, typer.Option(help="Cut the first input into parts of at most this size, e.g. 50MB.")
     ] = "",
-    parts: Annotated[int, typer.Option(help="Cut the first input into this many parts.")] = 0,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="Cut the first input into this many parts.")
+    ] = None,
     index: Annotated[str, typer.Option(help="Where to cut: record, line, size, chunkrecord.")] = "",
     array: Annotated[str, typer.Option(help="Run once for each index, e.g. 1-100 (AWE_ARRAY_INDEX).")] = "",
     name: Annotated[str, typer.Option(help="The job's name.")] = "",
@@ -163,10 +179,12 @@ def run(
         list[str] | None,
         typer.Option("--env", "-e", metavar="KEY=VALUE", help="Set an environment variable."),
     ] = None,
-    cores: Annotated[int, typer.Option(help="Cores of one workunit.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="Cores of one workunit.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory of one workunit, e.g. 4GB.")] = "",
-    time_limit: Annotated[int, typer.Option(help="Seconds one workunit may run; 0 = no limit.")] = 0,
-    retries: Annotated[int | None, typer.Option(help="How often a failed workunit is tried again.")] = None,
+    time_limit: Annotated[int, typer.Option(min=0, help="Seconds one workunit may run; 0 = no limit.")] = 0,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="How often a failed workunit is tried again.")
+    ] = None,
     watch: Watch = False,
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
@@ -181,7 +199,7 @@ def run(
         command,
         outputs=outputs or [],
         split_mb=parse_megabytes(split) if split else 0,
-        parts=parts,
+        parts=parts or 0,
         index=index,
         array=parse_array(array) if array else None,
         name=name,
@@ -204,7 +222,7 @@ def run(
             if path.name in task.inputs:
                 raise BadRequest(f"--input {path}: another input is named {path.name} as well")
             task.inputs[path.name] = upload(awe, path, path.name)
-        job = awe.submit_job(task.document())
+        job = submit_document(awe, task.document(), task.inputs.values())
         if not watch or as_json:
             hand_over(awe, job, watch=watch, as_json=as_json)
             return

@@ -34,6 +34,9 @@ Order = Literal[
     "info.pipeline", "info.priority", "info.service", "state", "updatetime", "jid", "id",
 ]  # fmt: skip
 
+#: Where an order is kept under another name: as texts, 100000 would come before 99999.
+_STORED_ORDER = {"jid": "_jid"}
+
 _DAY = "%Y-%m-%d"
 
 
@@ -147,7 +150,7 @@ async def find(engine: Engine, query: JobListParameters) -> Page:
         "jobs",
         Query(
             where=tuple(conditions(query)),
-            order=query.order,
+            order=_STORED_ORDER.get(query.order, query.order),
             descending=query.direction == "desc",
             limit=query.rows,
             offset=query.offset,

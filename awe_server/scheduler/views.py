@@ -35,6 +35,7 @@ def job_document(job: Job) -> Document:
         "acl": job.acl,
         "task_names": [task.name for task in job.tasks],
         "revision": job.revision,
+        "_jid": job.jid,
         "_own_revision": job.own_revision,
         "_idempotency": job.idempotency,
         "_datatoken": job.datatoken,

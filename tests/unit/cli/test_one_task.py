@@ -68,5 +68,5 @@ def test_a_document_that_cannot_be_read_is_left_to_the_server() -> None:
 
 def test_pairs_need_a_name_and_a_value() -> None:
     assert pairs(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
-    with pytest.raises(BadRequest, match="--set a: write --set NAME=VALUE"):
+    with pytest.raises(BadRequest, match="--set a: write --set KEY=VALUE"):
         pairs(["a"], "--set")

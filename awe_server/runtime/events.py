@@ -102,7 +102,7 @@ _LOGGED = {
     "JL": "job_deleted",
     "JR": "job_removed",
     "CR": "client_up",
-    "CO": "client_offline",
+    "CO": "client_resumed",
     "CS": "client_suspended",
     "CU": "client_gone",
     "QS": "queue_suspended",

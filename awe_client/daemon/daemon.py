@@ -12,7 +12,7 @@ from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
-from awe_client.daemon.executor import ExecutorPool
+from awe_client.daemon.executor import ExecutorPool, kill_leftovers
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.live_logs import LiveLogs
@@ -84,6 +84,8 @@ class Daemon:
         try:
             self._spooled = self._spool.open()
             self._cache.open()
+            if killed := await asyncio.to_thread(kill_leftovers, self._root.path):
+                log.warning("leftovers_killed", extra={"processes": killed})
             await self._workdirs.remove_old()
             await self._executors.start()
             timers = asyncio.ensure_future(self._timers())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
-from awe_client.daemon.proc import descendants, environ_of, parents, state_of
+from awe_client.daemon.proc import cwd_of, descendants, environ_of, parents, state_of
 
 log = logging.getLogger(__name__)
 
@@ -253,3 +253,21 @@ def _is_command(pid: int) -> bool:
     if not environ:
         return state_of(pid) == "Z"
     return any(entry.startswith(b"AWE_WORK_ID=") for entry in environ)
+
+
+def kill_leftovers(work_root: Path) -> int:
+    """Kill commands of an earlier daemon below this work root; returns how many processes there were.
+
+    There are some only if daemon and executors were killed in the same moment. The caller holds the root's
+    lock, so none of them belongs to a living daemon.
+    """
+    inside = os.fsencode(work_root) + b"/"
+    parent_of = parents()
+    found = 0
+    for pid in parent_of:
+        if cwd_of(pid).startswith(inside) and any(e.startswith(b"AWE_WORK_ID=") for e in environ_of(pid)):
+            for victim in [pid, *descendants(pid, parent_of)]:
+                found += 1
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(victim, signal.SIGKILL)
+    return found

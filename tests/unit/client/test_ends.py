@@ -61,6 +61,25 @@ async def test_no_command_survives_a_daemon_that_is_killed(
     await no_more(str(tmp_path / "work" / "fresh"), 5.0)
 
 
+async def test_commands_whose_daemon_and_executors_were_killed_at_once_end_with_the_next_start(
+    server: FakeServer, launch: Launch, tmp_path: Path
+) -> None:
+    daemon = await launch("--executors", "1")
+    mark = "mark" + secrets.token_hex(8)
+    await server.add_task("bash", cmd={"args_array": ["-c", f"exec -a {mark} sleep 1000"]})
+    await appears(mark)
+    [executor] = marked(str(tmp_path / "work" / "fresh"))
+    os.kill(daemon.pid, signal.SIGSTOP)
+    os.kill(executor, signal.SIGKILL)
+    daemon.kill()
+    await daemon.wait()
+    assert len(marked(mark)) == 1
+    server.suspended = True
+    await launch()
+    await server.until(lambda: len(server.profiles) == 2)
+    assert marked(mark) == []
+
+
 async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:

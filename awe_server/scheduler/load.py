@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
 from awe_server.scheduler.failure import halt_job, stop_work, withdraw, withdraw_all
 from awe_server.scheduler.progress import advance_job, ranks_done
-from awe_server.scheduler.restart import standing
+from awe_server.scheduler.restart import descendants, set_back, standing
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     RUNNING_TASKS,
@@ -120,7 +120,13 @@ def _resume(state: State, ctx: Context, job: Job) -> None:
 
 
 def _put_right(state: State, ctx: Context, job: Job) -> None:
-    """Finish a halt or failure of which only the tasks were written; undo a resume that only they know of."""
+    """Finish a halt or failure of which only the tasks were written; undo a resume that only they know of.
+
+    A task that went on although its parents are to be done again is done again as well.
+    """
+    early = [task for task in job.tasks if task.waiting_for and task.state is not TaskState.PENDING]
+    if early and job.state in ACTIVE_JOBS | {JobState.SUSPEND}:
+        set_back(state, ctx, job, descendants(*early))
     states = {task.state for task in job.tasks}
     moves = any(u.state is not WorkunitState.SUSPEND for task in job.tasks for u in task.units.values())
     if job.state is JobState.SUSPEND and (moves or states & RUNNING_TASKS):

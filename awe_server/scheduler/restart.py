@@ -33,18 +33,18 @@ def standing(job: Job) -> JobState:
     return JobState.QUEUED if TaskState.QUEUED in states else JobState.INIT
 
 
-def descendants(task: Task) -> set[Task]:
-    """The task and all that depend on it, over every path.
+def descendants(*tasks: Task) -> list[Task]:
+    """The tasks and all that depend on them, over every path.
 
     Source: AWE lib/core/servermgr.go isAncestor; differs: AWE follows only the first dependency of each task.
     """
-    found = {task}
-    stack = [task]
+    found = dict.fromkeys(tasks)
+    stack = list(tasks)
     while stack:
         new = [d for d in stack.pop().dependants if d not in found]
-        found.update(new)
+        found.update(dict.fromkeys(new))
         stack += new
-    return found
+    return list(found)
 
 
 def output_nodes(tasks: Iterable[Task]) -> tuple[str, ...]:

@@ -80,7 +80,10 @@ def settings_of(options: argparse.Namespace) -> Settings:
         apps=apps,
         slots=options.slots or detect_cores(),
         name=options.name,
+        user=options.user,
         domain=options.domain,
+        instance_id=options.instance_id,
+        instance_type=options.instance_type,
         memory_bytes=_option("--memory", parse_bytes, options.memory),
         gpus=options.gpus,
         wall_time_s=_option("--wall-time", parse_seconds, options.wall_time),
@@ -107,7 +110,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--slots", type=int, metavar="N", help="cores to offer (default: all)")
     add("--work", default="awe-work", metavar="DIR", help="work directory, one per daemon")
     add("--name", default="", help="name to show (default: host name)")
-    add("--domain", default="default", help="domain to show")
+    add("--user", default="", help="owner to show")
+    add("--domain", default="default", help="domain to show: where its resources are")
+    add("--instance-id", default="", metavar="ID", help="virtual machine to show")
+    add("--instance-type", default="", metavar="TYPE", help="kind of virtual machine to show")
     add("--memory", default="0", metavar="SIZE", help="memory to offer (default: all)")
     add("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (default: those in sight)")
     add("--wall-time", default="0", metavar="TIME", help="the allocation ends after this: drain before")

@@ -14,7 +14,10 @@ class Settings:
     apps: tuple[str, ...] = ("*",)
     slots: int = 1
     name: str = ""
+    user: str = ""  #: whose it is
     domain: str = "default"
+    instance_id: str = ""  #: of the virtual machine it runs on
+    instance_type: str = ""
     memory_bytes: int = 0  #: offered to the server; 0 = what the machine has
     gpus: int = 0
     wall_time_s: float = 0.0  #: the allocation ends after so long

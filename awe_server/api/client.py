@@ -54,7 +54,7 @@ async def register_client(
     """
     policy.allow(caller, Right.WORK)
     try:
-        profile = parse_profile(await _profile(request))
+        profile = _located(parse_profile(await _profile(request)), request)
         new_id = ClientId(services.new_id())
         shown = await services.engine.do(_register, profile, new_id, services.wall())
     except AweError as exc:
@@ -62,6 +62,13 @@ async def register_client(
             raise
         return refused(exc, prefix="Error in registering new client:")
     return ok({**shown, "server_uuid": services.engine.server_uuid, "lease_s": services.settings.lease_s})
+
+
+def _located(profile: ClientProfile, request: Request) -> ClientProfile:
+    """A client that names no address of its own is where its registration came from."""
+    if request.client is not None and not profile.host_ip and profile.host == profile.hostname:
+        profile.host = profile.host_ip = request.client.host
+    return profile
 
 
 async def _profile(request: Request) -> bytes:

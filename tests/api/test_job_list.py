@@ -197,3 +197,11 @@ async def test_a_page_with_too_many_tasks_says_what_to_do(api: Api, monkeypatch:
     assert "verbosity=job" in text
     assert len((await get(api, "verbosity=job"))["data"]) == 4
     assert len((await get(api, "limit=3"))["data"]) == 3
+
+
+async def test_numbers_of_jobs_are_sorted_as_numbers(api: Api) -> None:
+    api.services.engine.state.last_jid = 99_998
+    jids = [(await api.submit())["jid"] for _ in range(3)]
+    assert jids == ["99999", "100000", "100001"]
+    rows = (await get(api, "order=jid&verbosity=job"))["data"]
+    assert [row["jid"] for row in rows] == jids[::-1]

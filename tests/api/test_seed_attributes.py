@@ -536,7 +536,6 @@ plain("user", "anna")
 plain("domain", "magellan")
 plain("instance_id", "000dfa")
 plain("instance_type", "idp100")
-plain("host", "10.0.0.7")
 plain("cores", 8)
 plain("apps", ["fgs", "bowtie"])
 plain("proxy", True)
@@ -548,6 +547,14 @@ async def client_id(world: World) -> None:
     assert UUID(given["id"]).version == 4
     own = await world.worker("w2", id="c779a7f7-953d-4079-8388-591ee2065bad")
     assert (await world.client(own))["id"] == "c779a7f7-953d-4079-8388-591ee2065bad"
+
+
+@reads("client.host")
+async def client_host(world: World) -> None:
+    await said(world, "host", "10.0.0.7")
+    silent = await world.worker("w2", hostname="node7")
+    assert (await world.client(silent))["host"] == "127.0.0.1"
+    assert (await world.client(silent))["hostname"] == "node7"
 
 
 @reads("client.remaintasks")

@@ -16,10 +16,13 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_registration_says_who_we_are(server: FakeServer, start: MakeDaemon) -> None:
-    start(slots=3, group="big", apps=("a", "b"), name="node7", domain="lab", memory_bytes=2**30)
+    said = {"name": "node7", "domain": "lab", "user": "anna", "instance_id": "i-7", "instance_type": "m1"}
+    start(slots=3, group="big", apps=("a", "b"), memory_bytes=2**30, **said)
     await server.until(lambda: bool(server.exchanges))
     profile = server.profiles[0]
-    assert (profile["group"], profile["apps"], profile["name"]) == ("big", ["a", "b"], "node7")
+    assert (profile["group"], profile["apps"]) == ("big", ["a", "b"])
+    assert {key: profile[key] for key in said} == said
+    assert profile["hostname"] == socket.gethostname()
     assert (profile["cores"], profile["memory_bytes"], profile["native"]) == (3, 2**30, True)
     assert profile["spooled"] == []
     assert profile["incarnation"] == server.exchanges[0]["incarnation"]

@@ -31,6 +31,7 @@ GATHER_S = 0.02
 #: A reply may take so long beyond the wait that was asked for.
 REPLY_MARGIN_S = 15.0
 FIRST_LEASE_S = 60.0
+#: Requests whose reply nobody waits for any more; the oldest makes room by being cut off.
 MAX_ABANDONED = 4
 
 
@@ -79,7 +80,7 @@ class ExchangeLoop:
         self._request_id = 0
         self._lease_s = FIRST_LEASE_S
         self._patience = Patience()
-        self._abandoned: set[asyncio.Task[ReplyMessage]] = set()
+        self._abandoned: dict[asyncio.Task[ReplyMessage], None] = {}  #: oldest first
         self._max_reports = MAX_REPORTS  #: in one request
         self._registrations_lost = 0  #: in a row, without an exchange that worked
 
@@ -185,7 +186,7 @@ class ExchangeLoop:
     async def _ask(self, request: RequestMessage) -> ReplyMessage | None:
         """Send a request; None if it was superseded by what came up while it waited."""
         task = asyncio.ensure_future(self._send(request))
-        if not request["wait_s"] or len(self._abandoned) >= MAX_ABANDONED:
+        if not request["wait_s"]:
             reply = await task
             return None if reply["superseded"] else reply
         news = asyncio.ensure_future(self._news.wait())
@@ -202,11 +203,14 @@ class ExchangeLoop:
 
     def _abandon(self, task: asyncio.Task[ReplyMessage]) -> None:
         def over(_: asyncio.Task[ReplyMessage]) -> None:
-            self._abandoned.discard(task)
+            self._abandoned.pop(task, None)
             if not task.cancelled():
                 task.exception()  # looked at, so that asyncio does not complain
 
-        self._abandoned.add(task)
+        if len(self._abandoned) >= MAX_ABANDONED:
+            # Never stop listening for news instead: finished work would wait as long as the request does.
+            next(iter(self._abandoned)).cancel()
+        self._abandoned[task] = None
         task.add_done_callback(over)
 
     async def _send(self, request: RequestMessage) -> ReplyMessage:

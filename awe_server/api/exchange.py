@@ -124,16 +124,19 @@ async def _wait(
     engine = services.engine
     until_s = anyio.current_time() + x.wait_s
     for_work = x.want > 0 and not x.draining and not reply.suspended
-    while True:
+    come, logs = True, followed.among(x.holds)
+    # A newer request may have come while this one was made durable, or while it waited: it ends here then.
+    while come and is_current(engine.state, client_id, x.incarnation, x.request_id):
         left_s = until_s - anyio.current_time()
         come = await engine.waiters.work(client_id, left_s, for_work=for_work)
         logs = followed.among(x.holds)
         if not come or not is_current(engine.state, client_id, x.incarnation, x.request_id):
-            return reply, logs
+            break
         again = replace(x, reports=[], wait_s=max(0.0, until_s - anyio.current_time()))
         reply = await engine.do(exchange, client_id, again, {})
         if not reply.is_empty or reply.suspended or followed.is_news(client_id, logs):
-            return reply, logs
+            break
+    return reply, logs
 
 
 async def _data(

@@ -172,6 +172,34 @@ async def test_a_newer_exchange_ends_an_older_one_that_waits(api: Api, native: N
     assert replies[0]["work"] == []
 
 
+async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
+    api: Api, native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer one may come while the older one is still being made durable."""
+    engine = api.services.engine
+    settled = engine.settled
+    slow = anyio.Event()
+
+    async def settle_slowly() -> None:
+        monkeypatch.setattr(engine, "settled", settled)
+        await slow.wait()
+        await settled()
+
+    monkeypatch.setattr(engine, "settled", settle_slowly)
+    replies: list[Any] = []
+
+    async def wait() -> None:
+        replies.append(await native.exchange(want=1, wait_s=30))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await eventually(lambda: engine.settled is settled)
+            await native.exchange()
+            slow.set()
+    assert replies[0]["superseded"] is True
+
+
 async def test_a_repeated_request_gets_the_same_grants(api: Api, native: Native) -> None:
     await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 5})
     first = await native.exchange(want=2)

@@ -58,6 +58,7 @@ class FakeServer:
     poison: Response | None = None  #: answer to every exchange with a report that says "poison"
     suspended: bool = False
     stop: bool = False
+    ends_superseded: bool = True  #: False: an old request waits on beside newer ones
     replay: bool = False  #: every reply's work is also in the next reply
     follow: list[Key] = field(default_factory=list)
 
@@ -282,7 +283,9 @@ class FakeServer:
                     await self.changed.wait()
             if self.last_request != x["request_id"]:
                 reply["superseded"] = True
-                break
+                if self.ends_superseded:
+                    break
+                continue
             reply |= self._settle({**x, "reports": []}, True)
         if self.drop_replies(count):
             # Close the connection without an answer.

@@ -65,6 +65,17 @@ async def test_a_finished_command_is_reported_while_another_request_waits(
     assert slow in server.leased
 
 
+async def test_finished_work_is_reported_however_many_old_requests_still_wait(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    server.ends_superseded = False
+    start(slots=2)
+    await server.add_task("sleep", "30")
+    for _ in range(7):
+        [quick] = await server.add_task("sleep", "0.1")
+        await server.result(quick, 3.0)
+
+
 async def test_grants_of_a_superseded_request_are_not_taken(server: FakeServer, start: MakeDaemon) -> None:
     """Every reply repeats the work of all earlier ones: each attempt still runs once."""
     server.replay = True

@@ -1,1 +1,1 @@
-"""The vocabulary of server and client: documents, ids, states, messages, errors. No IO; imports nobody above it."""
+"""The vocabulary of server and client: documents, ids, states, messages, errors. No IO; imports nobody above."""

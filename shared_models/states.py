@@ -1,4 +1,4 @@
-"""States and kinds as they appear on the wire. Legal moves between them are in awe_server.scheduler.transitions."""
+"""States and kinds as they appear on the wire. Legal moves are in awe_server.scheduler.transitions."""
 
 from enum import StrEnum
 

@@ -1,1 +1,1 @@
-"""The vocabulary of server and client: documents, ids, states, messages, errors. No IO; imports nobody above."""
+"""The vocabulary of server and client: documents, ids, states, messages, errors. No IO, nobody above it."""

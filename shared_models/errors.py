@@ -6,16 +6,16 @@ AweError                      internal            500
 ├─ Forbidden                  forbidden           403
 ├─ NotFound                   not_found           404   JobNotFound, TaskNotFound, WorkunitNotFound,
 │                                                   ClientNotFound, NodeNotFound
-├─ Conflict                   conflict            409   IllegalMove, LeaseLost, AlreadyExists, ClientSuspended,
-│                                                   StaleExchange
+├─ Conflict                   conflict            409   IllegalMove, LeaseLost, AlreadyExists,
+│                                                   ClientSuspended, StaleExchange
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
 ├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, ShuttingDown
 ├─ NoSpace                    no_space            507
 └─ ServerUnreachable          server_unreachable  client side only
 
-Rooms add classes of their own (data/errors.py, store/errors.py, ...). The server turns a class into its status
-and code in one handler; the client raises the same class again from the code.
+Rooms add classes of their own (data/errors.py, store/errors.py, ...). The server turns a class into its
+status and code in one handler; the client raises the same class again from the code.
 """
 
 from typing import Any, ClassVar

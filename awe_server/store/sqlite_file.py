@@ -20,6 +20,7 @@ INSPECT_S = 5.0  #: how long a start may look for damage; about 5 GB
 
 _MAGIC = b"SQLite format 3\x00"
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_NOT_TEXT = "Could not decode to UTF-8"  #: the sqlite3 module's own error, which has no code
 
 _held: set[int] = set()
 
@@ -76,6 +77,8 @@ def translated(path: Path, action: str) -> Iterator[None]:
     except sqlite3.Error as exc:
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
             raise StoreCorrupt(path, str(exc)) from exc
+        if str(exc).startswith(_NOT_TEXT):  # what follows is the document, secrets included
+            raise StoreCorrupt(path, "a text in it is not UTF-8") from None
         raise StoreUnavailable(f"{path}: cannot {action}: {exc}", op=action) from exc
 
 
@@ -153,9 +156,11 @@ def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float) -> list[st
     until = time.monotonic() + budget_s
     stop.start()
     try:
+        db.create_function("is_utf8", 1, _is_utf8, deterministic=True)
         found = [text for (text,) in db.execute(f"PRAGMA {pragma}(20)") if text != "ok"]
         for collection in COLLECTIONS:
-            broken = db.execute(f"SELECT id FROM {collection} WHERE NOT json_valid(doc) LIMIT 20")
+            unreadable = "NOT json_valid(doc) OR NOT is_utf8(CAST(doc AS BLOB))"
+            broken = db.execute(f"SELECT id FROM {collection} WHERE {unreadable} LIMIT 20")
             found += [f"document {id} of {collection} is not readable" for (id,) in broken]
     except sqlite3.OperationalError as exc:
         if exc.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT or time.monotonic() < until:
@@ -164,3 +169,12 @@ def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float) -> list[st
     finally:
         stop.cancel()
     return [" ".join(text.split()) for text in found]
+
+
+def _is_utf8(raw: bytes) -> bool:
+    """SQLite's own json_valid does not look at it."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -246,6 +246,23 @@ async def test_a_document_that_is_no_json_is_named(tmp_path: Path) -> None:
     assert "document job of jobs" in await assert_refused(tmp_path)
 
 
+async def test_a_text_that_is_not_utf8_is_damage_and_not_shown(tmp_path: Path) -> None:
+    path = await a_database(tmp_path)
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([Put("jobs", {"id": "rotten", "name": "ours", "secret": "canary"})])
+    other = sqlite3.connect(path)
+    other.execute("UPDATE jobs SET doc = CAST(replace(doc, 'ours', x'fffe') AS TEXT) WHERE id = 'rotten'")
+    other.commit()
+    other.close()
+    with pytest.raises(StoreCorrupt, match="not UTF-8") as refusal:
+        await store.get("jobs", "rotten")
+    assert "canary" not in str(refusal.value)
+    assert await store.check() == ["document rotten of jobs is not readable"]
+    await store.close()
+    assert "document rotten of jobs" in await assert_refused(tmp_path)
+
+
 async def test_a_batch_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     path = await a_database(tmp_path)
     store = SqliteStore(tmp_path)

@@ -2,6 +2,7 @@
 their own, and a history that remembers what must never happen."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,8 @@ from shared_models.messages import Report
 from shared_models.states import JobState, TaskState, WorkunitState
 from tests.builders import snapshot
 
-TORN = True
+#: What ends `completed`.
+_REOPENING = {"recompute", "resubmit", "delete"}
 
 Operations = list[tuple[str, str, Document | None, str]]
 
@@ -159,38 +161,38 @@ class History:
         assert (id, generation) not in self.accepted, f"{id}: two results in generation {generation}"
         self.accepted.add((id, generation))
 
-    def moved(self, state: State, verb: str, store: MemoryStore) -> None:
-        """Compare with the step before; `verb` is what a person just did."""
+    def moved(self, state: State, verbs: Collection[str], store: MemoryStore) -> None:
+        """Compare with the step before; `verbs` is what people just did."""
         for job in state.jobs.values():
             before = self.jobs.get(job.id)
             if before is not None:
                 _check_path(JOB_MOVES, before, job.state, f"{job!r}")
                 if before is JobState.COMPLETED and job.state is not before:
-                    assert verb in ("recompute", "resubmit", "delete"), f"{job!r} was completed"
+                    assert _REOPENING & set(verbs), f"{job!r} was completed"
             else:
                 assert job.jid > self.max_jid, f"{job!r}: jid {job.jid} was used before"
                 self.max_jid = job.jid
             self.jobs[job.id] = job.state
             for task in job.tasks:
-                self._task_moved(task.id, task.state, task.generation, verb)
-        self._finished_stay(verb, store)
+                self._task_moved(task.id, task.state, task.generation, verbs)
+        self._finished_stay(verbs, store)
 
-    def _task_moved(self, id: TaskId, now: TaskState, generation: int, verb: str) -> None:
+    def _task_moved(self, id: TaskId, now: TaskState, generation: int, verbs: Collection[str]) -> None:
         before, old_generation = self.tasks.get(id, (now, generation))
         if generation != old_generation:
-            assert verb in ("recompute", "resubmit"), f"{id} was set back by '{verb}'"
+            assert _REOPENING & set(verbs), f"{id} was set back by {verbs}"
         else:
             _check_path(TASK_MOVES, before, now, id)
             assert before is not TaskState.COMPLETED or now is before, f"{id} was completed"
         self.tasks[id] = (now, generation)
 
-    def _finished_stay(self, verb: str, store: MemoryStore) -> None:
+    def _finished_stay(self, verbs: Collection[str], store: MemoryStore) -> None:
         now = {
             id: raw
             for id, raw in store.documents["workunits"].items()
             if orjson.loads(raw)["state"] == WorkunitState.COMPLETED
         }
-        if verb not in ("recompute", "resubmit", "delete"):
+        if not _REOPENING & set(verbs):
             for id, raw in self.finished.items():
                 assert now.get(id) == raw, f"{id} was completed and is {now.get(id)!r}"
         self.finished = now
@@ -218,11 +220,16 @@ class Server:
         self.nodes: set[str] = set()
         self.to_forget: list[JobId] = []
 
-    def commit(self, verb: str = "", torn_at: int | None = None, ctx: Context | None = None) -> None:
+    def check(self) -> None:
+        """Every invariant holds, also between two batches."""
+        broken = check(self.state)
+        assert not broken, "\n".join(broken)
+
+    def commit(self, verbs: Collection[str], torn_at: int | None, ctx: Context) -> None:
         """Write what was marked as one batch, then look whether all is as it must be."""
         changes = self.state.take()
         batch = operations(self.state, changes)
-        if TORN and torn_at is not None and ctx is not None and len(batch) > 1:
+        if torn_at is not None and len(batch) > 1:
             self._check_torn(batch[: 1 + torn_at % (len(batch) - 1)], ctx)
         self.store.apply(batch)
         for effect in changes.effects:
@@ -232,9 +239,8 @@ class Server:
                 self.nodes.difference_update(effect.node_ids)
             elif isinstance(effect, ForgetJob):
                 self.to_forget.append(effect.job_id)
-        broken = check(self.state)
-        assert not broken, "\n".join(broken)
-        self.history.moved(self.state, verb, self.store)
+        self.check()
+        self.history.moved(self.state, verbs, self.store)
         self._check_ranks()
         self._check_documents()
 

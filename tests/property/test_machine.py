@@ -115,6 +115,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.ticked = True
         self.eager = False  #: effects are carried out at once
         self.quiet: set[str] = set()  #: acts that do not happen in this run
+        self.sound = False  #: nothing was found so far
+        self.batch: list[str] | None = None  #: verbs of a batch that is still gathering
 
     @initialize(
         fair=st.booleans(),
@@ -152,12 +154,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             info = {**info, "start_at": rfc3339(self.wall_s + later_s)}
         self._submit(info, specs, owner, key, torn_at)
 
-    @rule(acts=st.lists(st.tuples(st.sampled_from(ACTS), pick, pick, pick), min_size=1, max_size=12))
-    def happen(self, acts: list[tuple[str, int, int, int]]) -> None:
-        """Things happen; each takes what it needs to know from three numbers."""
+    @rule(
+        acts=st.lists(st.tuples(st.sampled_from(ACTS), pick, pick, pick), min_size=1, max_size=12),
+        together=st.sampled_from((False, False, True)),
+    )
+    def happen(self, acts: list[tuple[str, int, int, int]], together: bool) -> None:
+        """Things happen; each takes what it needs to know from three numbers.
+
+        `together`: while the store is busy, so that all becomes one batch.
+        """
+        self.batch = [] if together else None
         for name, a, b, c in acts:
             if name not in self.quiet:
                 getattr(self, name)(a, b, c)
+        if self.batch is not None:
+            verbs, self.batch = self.batch, None
+            self.settle(*verbs, torn_at=acts[0][1])
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
@@ -173,11 +185,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tokens += 1
         return f"token-{self.tokens}"
 
-    def settle(self, verb: str = "", torn_at: int | None = None) -> None:
+    def settle(self, *verbs: str, torn_at: int | None = None) -> None:
         """Commit what the step changed and look at everything."""
-        self.server.commit(verb, torn_at, self.ctx)
+        self.sound = False
+        if self.batch is not None:
+            self.batch += verbs
+            self.server.check()
+            return
+        self.server.commit(verbs, torn_at, self.ctx)
         if self.ticked:
             self.server.check_reload(self.ctx)
+        self.sound = True
         if self.eager and self.server.effects:
             self.effect(0, 0, torn_at or 0)
 
@@ -197,7 +215,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def unchanged(self) -> bool:
         """A refusal changes nothing."""
-        return self.state.changes.is_empty()
+        return self.batch is not None or self.state.changes.is_empty()
 
     # -- people ----------------------------------------------------------------------------------------------
 
@@ -230,8 +248,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._steer(job, verb, was, c)
         except AweError:
             assert self.unchanged(), f"{verb} refused and changed {job!r}"
-        self.settle("delete" if verb == "remove" else verb, c)
-        if verb == "remove":
+        self.settle("delete" if verb == "remove" else verb, torn_at=c)
+        if verb == "remove" and self.batch is None:
             for collection in ("jobs", "tasks", "workunits"):
                 left = [d["id"] for d in self.server.store.all(collection)]
                 assert not [id for id in left if id.startswith(job.id)]
@@ -330,7 +348,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._prepare(effect, how == "badly", c % 4)
         else:
             self._finish(effect, how == "badly")
-        assert current or not self.state.changes.tasks
+        assert current or self.batch is not None or not self.state.changes.tasks
         self.settle(torn_at=c)
 
     def _prepare(self, effect: PrepareTask, badly: bool, units: int) -> None:
@@ -549,7 +567,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def forget(self, a: int, b: int, c: int) -> None:
         """A job that ended leaves memory."""
         waiting = self.server.to_forget
-        if waiting:
+        if waiting and self.batch is None:
             job_id = waiting.pop(a % len(waiting))
             job = self.state.jobs.get(job_id)
             gone = self.state.forget_job(job_id)
@@ -558,6 +576,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def restart(self, a: int, b: int, c: int) -> None:
         """Kill -9 and start: everybody who waits for nothing but the server goes on."""
+        if self.batch is not None:
+            return
         self.tick()
         self.server.restart(self.ctx)
         self.settle()
@@ -566,7 +586,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Repair everything a person would repair; then every job must complete."""
-        if hasattr(self, "server"):
+        if self.sound:
             _Repair(self).run()
 
 
@@ -696,8 +716,8 @@ def _look(state: State, ctx: Context) -> None:
 TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = settings(
     deadline=None,
-    max_examples=3_000 if LONG else 120,
-    stateful_step_count=80 if LONG else 50,
+    max_examples=5_000 if LONG else 350,
+    stateful_step_count=30 if LONG else 20,
     derandomize=not LONG,
     database=None,
     print_blob=True,

@@ -100,7 +100,7 @@ class Logs:
 def printed(state: State, client_id: ClientId, r: Report, texts: Texts) -> list[tuple[Log, bytes]]:
     """What a report says that its command printed, if its sender holds the attempt."""
     unit = state.workunits.get(r.work)
-    if unit is None or not holds(unit, client_id, r.attempt, r.token):
+    if unit is None or not holds(state, unit, client_id, r.attempt, r.token):
         return []
     return [(Log(r.work, unit.attempt, name), text) for name, text in texts if text]
 

@@ -23,7 +23,7 @@ from awe_server.data.documents import check_attributes, clean_name
 from awe_server.data.nodes import NodeStore, Received
 from awe_server.data.ports import FileFact
 from awe_server.runtime.engine import Engine
-from awe_server.scheduler.holder import check_holder
+from awe_server.scheduler.holder import check_holder, is_native
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document
 from shared_models.errors import BadRequest, Forbidden, LeaseLost, WorkunitNotFound
@@ -63,10 +63,10 @@ def named_attempt(node: Document, work: WorkunitId, attempt: int, token: str) ->
 
 
 def present_attempt(state: State, node: Document, rank: int) -> Attempt:
-    """The attempt that holds a rank of the node's task now. Raises LeaseLost if there is none."""
+    """The attempt by which a stock worker holds a rank of the node's task now. Raises LeaseLost."""
     work = make_workunit_id(TaskId(node["task"]), rank)
     unit = state.workunits.get(work)
-    if unit is None or unit.state is not WorkunitState.CHECKOUT:
+    if unit is None or unit.state is not WorkunitState.CHECKOUT or is_native(state, unit):
         raise LeaseLost(workunit_id=work)
     return Attempt(work, rank, unit.attempt, unit.client, None)
 

@@ -16,24 +16,34 @@ def check_holder(
 ) -> Workunit:
     """The leased workunit, if everything that is given names its present lease.
 
-    Native clients name attempt and token; a stock AWE worker has neither and is known by its client id.
+    Native clients name attempt and token, and nothing less will do for their attempts: client ids are no
+    secret. A stock AWE worker has neither and is known by its client id.
     Raises LeaseLost, or WorkunitNotFound when there is no such workunit.
     """
     unit = state.workunits.get(workunit_id)
-    if unit is not None and holds(unit, client_id, attempt, token):
+    if unit is not None and holds(state, unit, client_id, attempt, token):
         return unit
     raise refusal(state, workunit_id)
 
 
-def holds(unit: Workunit, client_id: str | None, attempt: int | None, token: str | None) -> bool:
+def holds(
+    state: State, unit: Workunit, client_id: str | None, attempt: int | None, token: str | None
+) -> bool:
     """Whether the workunit is leased and nothing given contradicts it; an empty claim holds nothing."""
+    if token is None and (client_id is None or is_native(state, unit)):
+        return False
     return (
         unit.state is WorkunitState.CHECKOUT
         and (client_id is None or unit.client == client_id)
         and (attempt is None or unit.attempt == attempt)
         and (token is None or unit.token == token)
-        and not (client_id is None and token is None)
     )
+
+
+def is_native(state: State, unit: Workunit) -> bool:
+    """Whether the workunit's holder is one of our own clients, which know their token."""
+    client = state.clients.get(unit.client)
+    return client is not None and client.native
 
 
 def refusal(state: State, workunit_id: WorkunitId) -> LeaseLost | WorkunitNotFound:

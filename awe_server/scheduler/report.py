@@ -38,7 +38,7 @@ def settle(
 ) -> Result:
     """As `report`, for a client that is known."""
     unit = state.workunits.get(r.work)
-    if unit is None or not holds(unit, client.id, r.attempt, r.token):
+    if unit is None or not holds(state, unit, client.id, r.attempt, r.token):
         return _repeated(state, client, r, finished)
     if r.outcome == "done":
         _complete(state, ctx, client, unit, r)

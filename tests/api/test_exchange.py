@@ -294,3 +294,30 @@ async def test_a_damaged_exchange_is_refused_with_its_path(
     reply = await api.http.post(f"/client/{native.id}/exchange", content=body)
     assert reply.status_code == 400, reply.text
     assert words in reply.json()["error"][0]
+
+
+async def test_nobody_acts_for_a_native_client_by_its_id_alone(api: Api, native: Native) -> None:
+    """Ids of clients are no secret: a stock worker's way in leads only to a stock worker's attempts."""
+    job = await api.submit(
+        {
+            "taskid": "0",
+            "cmd": {"name": "x", "environ": {"private": {"KEY": "canary"}}},
+            "outputs": [{"filename": "out.txt"}],
+        }
+    )
+    await api.state_of(job, "queued")
+    (grant,) = await native.take()
+    path = f"/work/{grant['id']}"
+    await api.refused("GET", f"{path}?privateenv&client={native.id}", 409, "lease_lost")
+    for status in ("done", "failed-permanent", "discarded"):
+        reply = (await api.http.put(f"{path}?status={status}&client={native.id}")).json()
+        assert reply["code"] == "lease_lost", reply
+    (output,) = (await api.ok("GET", f"/job/{job['id']}"))["tasks"][0]["outputs"]
+    form = {"upload": ("out.txt", b"forged")}
+    await api.refused("PUT", f"/node/{output['node']}", 409, "lease_lost", files=form)
+    held = f"/node/{output['node']}?work={grant['id']}&attempt={grant['attempt']}"
+    await api.ok("PUT", held, content=b"true", headers={"Awe-Lease": grant["token"]})
+    report = native.report(grant, outputs=[{"filename": "out.txt", "size": 4, "md5": ""}])
+    assert (await native.exchange(reports=[report]))["results"][0]["result"] == "accepted"
+    await api.state_of(job, "completed")
+    assert (await api.http.get(f"/node/{output['node']}?download")).content == b"true"

@@ -202,16 +202,17 @@ class TestFencing:
 class TestHolder:
     """The question before uploads and secrets."""
 
-    def test_the_holder_is_known_by_token_or_client(self, world: World) -> None:
+    def test_a_native_holder_is_known_by_its_token_alone(self, world: World) -> None:
         world.client()
         world.submit(a_job().task("t"))
         unit = world.take()
         ask = check_holder
         assert ask(world.state, unit.id, attempt=1, token=unit.token) is unit
-        assert ask(world.state, unit.id, client_id="c1") is unit
         for claim in (
             {},
             {"attempt": 1},
+            {"client_id": "c1"},
+            {"client_id": "c1", "attempt": 1},
             {"token": "x"},
             {"client_id": "c2"},
             {"attempt": 2, "token": unit.token},
@@ -221,6 +222,16 @@ class TestHolder:
         world.release(unit)
         with pytest.raises(LeaseLost):
             ask(world.state, unit.id, attempt=1, token=unit.token)
+
+    def test_a_stock_holder_is_known_by_its_id(self, world: World) -> None:
+        world.stock_client()
+        world.submit(a_job().task("t"))
+        unit = world.take()
+        assert check_holder(world.state, unit.id, client_id="c1") is unit
+        assert check_holder(world.state, unit.id, attempt=1, token=unit.token) is unit
+        for claim in ({}, {"attempt": 1}, {"client_id": "c2"}):
+            with pytest.raises(LeaseLost):
+                check_holder(world.state, unit.id, **claim)
 
     def test_a_workunit_of_a_task_that_is_not_cut_is_not_held(self, world: World) -> None:
         job = world.submit(a_job().task("t").reads("in"))

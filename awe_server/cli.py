@@ -89,6 +89,8 @@ def export(data: Data = None, store: StoreUrl = None, config: Config = None) -> 
 
 
 def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -> None:
+    logs.configure(settings.log_level, settings.log_format)
+
     async def use() -> int:
         store = open_store(settings.store_url, settings.data_dir)
         await store.open()
@@ -115,10 +117,16 @@ async def _check(store: Store, settings: Settings) -> int:
     return 1 if problems else 0
 
 
+#: Who writes to this very store is nothing to take along.
+_NOT_EXPORTED = {("meta", "lease")}
+
+
 async def _export(store: Store) -> int:
     out = sys.stdout.buffer
     for collection in COLLECTIONS:
         async for document in store.scan(collection):
+            if (collection, document["id"]) in _NOT_EXPORTED:
+                continue
             out.write(orjson.dumps({"collection": collection, "document": document}) + b"\n")
     out.flush()
     return 0

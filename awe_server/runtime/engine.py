@@ -48,6 +48,7 @@ T = TypeVar("T")
 RELOAD_PAUSE_S = 10.0  #: a bug that strikes again this soon is answered with 500 only
 VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
+SAY_AGAIN_S = 10.0  #: how often it says that it still does
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -389,7 +390,7 @@ class Engine(StoredDocuments):
         self._go_on()
 
     async def _open(self) -> None:
-        waiting = False
+        say_at_s = 0.0
         while True:
             try:
                 await recovery.patiently(self._store.open, "open")
@@ -397,9 +398,10 @@ class Engine(StoredDocuments):
             except StoreLocked as exc:
                 if not self.settings.standby:
                     raise
-                if not waiting:
-                    log.info("standing_by", extra={"reason": exc.message})
-                waiting = True
+                now_s = asyncio.get_running_loop().time()
+                if now_s >= say_at_s:
+                    log.warning("standing_by", extra={"reason": exc.message})
+                    say_at_s = now_s + SAY_AGAIN_S
             await asyncio.sleep(STANDBY_S)
 
     async def _recover(self) -> None:

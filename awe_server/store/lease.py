@@ -9,28 +9,52 @@ or early, but never make two writers, because the older one no longer matches th
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from awe_server.store.errors import LeaseGone, StoreLocked
 from awe_server.store.owner import describe, is_gone
+from awe_server.store.waiting import Waiting
 from shared_models.times import ZERO_TIME, parse_rfc3339, rfc3339
 
 LEASE_S = 15.0
 POLL_S = 0.25
 
-#: The database server's wall clock in seconds, None if it does not tell.
-ServerClock = Callable[[], Awaitable[float | None]]
+
+class Busy(Exception):
+    """A transaction failed because of another one; nothing was written, it may be repeated."""
+
+
+class Server(Protocol):
+    """What a lease needs of the database server beside its collection."""
+
+    async def clock(self) -> float | None:
+        """The server's wall clock in seconds, None if it does not tell."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Give a session in a transaction, or None where there are none. Raises Busy."""
+        ...
+
+    async def end_session(self, lsid: str) -> None:
+        """Abort what that session left open, if the server lets us."""
 
 
 class Lease:
     """A store's claim to be the writer. `meta` is a motor collection, `owner` names the store."""
 
     def __init__(
-        self, meta: Any, clock: ServerClock, *, owner: dict[str, Any], domain: str, length_s: float
+        self,
+        meta: Any,
+        server: Server,
+        waiting: Waiting,
+        *,
+        owner: dict[str, Any],
+        domain: str,
+        length_s: float,
     ) -> None:
         self._meta = meta
-        self._clock = clock
+        self._server = server
+        self._waiting = waiting
         self._domain = domain
         self._owner = owner
         self._offset_s = 0.0  #: server's wall clock minus our monotonic clock
@@ -45,23 +69,33 @@ class Lease:
         An owner that cannot be seen is watched for up to the lease's length. Raises StoreLocked once an owner
         is known to live, unless told to wait for as long as it takes.
         """
-        nobody = {"owner": {}, "domain": self._domain, "epoch": 0, "renewals": 0, "until": ZERO_TIME}
-        await self._meta.update_one({"_id": "lease"}, {"$setOnInsert": nobody}, upsert=True)
-        first = await self._meta.find_one({"_id": "lease"})
+        first = await self._find()
         seen, since = first, time.monotonic()
         while True:
             now = await self._read_clock()
             unmoved_s = time.monotonic() - since
             if self._is_free(seen, now) or unmoved_s >= self.length_s:
+                self._waiting.reason = "a transaction of the last writer still locks the lease"
                 if await self._claim(seen):
                     return
             elif not wait and (is_gone(seen["owner"]) is False or seen["renewals"] != first["renewals"]):
                 raise StoreLocked(owner=f"{describe(seen['owner'])}, until {seen['until']}")
+            else:
+                self._waiting.reason = f"{describe(seen['owner'])} owns it, until {seen['until']}"
             await asyncio.sleep(POLL_S)
-            current = await self._meta.find_one({"_id": "lease"})
+            current = await self._find()
             if (current["epoch"], current["renewals"]) != (seen["epoch"], seen["renewals"]):
                 since = time.monotonic()
             seen = current
+
+    async def _find(self) -> dict[str, Any]:
+        """The lease's document. It is written only if there is none: it may be locked."""
+        while True:
+            found: dict[str, Any] | None = await self._meta.find_one({"_id": "lease"})
+            if found is not None:
+                return found
+            nobody = {"owner": {}, "domain": self._domain, "epoch": 0, "renewals": 0, "until": ZERO_TIME}
+            await self._meta.update_one({"_id": "lease"}, {"$setOnInsert": nobody}, upsert=True)
 
     async def renew(self, session: Any = None) -> None:
         """Renew, as part of a transaction if one is given. Raises LeaseGone if somebody else took over."""
@@ -82,29 +116,39 @@ class Lease:
         """Renew unless writing did it within the last third of the length."""
         if time.monotonic() - self._renewed_at >= self.length_s / 3:
             await self._read_clock()
-            await self.renew()
+            async with self._server.transaction() as session:
+                await self.renew(session)
 
     async def release(self) -> None:
         """Let the next server start at once; the epoch stays, so a new owner gets a new one."""
-        await self._meta.update_one(
-            {"_id": "lease", "epoch": self._epoch}, {"$set": {"owner": {}, "until": ZERO_TIME}}
-        )
+        change = {"$set": {"owner": {}, "until": ZERO_TIME}}
+        async with self._server.transaction() as session:
+            await self._meta.update_one({"_id": "lease", "epoch": self._epoch}, change, session=session)
         self.is_lost = True
 
     async def _claim(self, seen: dict[str, Any]) -> bool:
+        """Become the owner, if nothing happened since it was seen and no transaction locks it."""
         started = time.monotonic()
-        result = await self._meta.update_one(
-            {"_id": "lease", "epoch": seen["epoch"], "renewals": seen["renewals"]},
-            {
-                "$set": {"owner": self._owner, "domain": self._domain, "until": self._until()},
-                "$inc": {"epoch": 1, "renewals": 1},
-            },
-        )
+        lsid = seen["owner"].get("lsid")
+        if lsid and lsid != self._owner.get("lsid"):
+            await self._server.end_session(lsid)
+        try:
+            async with self._server.transaction() as session:
+                result = await self._meta.update_one(
+                    {"_id": "lease", "epoch": seen["epoch"], "renewals": seen["renewals"]},
+                    {
+                        "$set": {"owner": self._owner, "domain": self._domain, "until": self._until()},
+                        "$inc": {"epoch": 1, "renewals": 1},
+                    },
+                    session=session,
+                )
+        except Busy:
+            return False
         self._epoch, self._renewed_at = seen["epoch"] + 1, started
         return bool(result.matched_count)
 
     async def _read_clock(self) -> float | None:
-        now = await self._clock()
+        now = await self._server.clock()
         self._offset_s = (time.time() if now is None else now) - time.monotonic()
         return now
 
@@ -113,6 +157,6 @@ class Lease:
 
     def _is_free(self, lease: dict[str, Any], server_now: float | None) -> bool:
         owner = lease["owner"]
-        if not owner or owner == self._owner or is_gone(owner):
+        if not owner or owner.get("nonce") == self._owner["nonce"] or is_gone(owner):
             return True
         return server_now is not None and server_now >= parse_rfc3339(lease["until"])

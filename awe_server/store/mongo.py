@@ -1,22 +1,25 @@
 """Documents in MongoDB, for a site. The only file that knows motor, so that leaving it is one file.
 
 On a replica set or behind mongos a batch is one transaction, acknowledged by a majority's journal, which also
-renews the writer's lease. A standalone server has no transactions: there the lease is renewed first, then the
-batch is written in its order.
+renews the writer's lease. All transactions are of one session: the next one ends one that an outage left open
+on the server, and the lease tells a successor which session to end. A standalone server has no transactions:
+there the lease is renewed first, then the batch is written in its order.
 """
 
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.errors import BSONError
 from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, WriteConcern
-from pymongo.errors import ConfigurationError, DocumentTooLarge, PyMongoError
+from pymongo.errors import ConfigurationError, DocumentTooLarge, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from awe_server.store.base import (
@@ -34,11 +37,14 @@ from awe_server.store.base import (
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import LeaseGone, StoreVersion
 from awe_server.store.indexes import INDEXES
-from awe_server.store.lease import LEASE_S, Lease
+from awe_server.store.lease import LEASE_S, Busy, Lease
 from awe_server.store.mongo_query import conditions, from_mongo, path, to_mongo
 from awe_server.store.owner import this_process
 from awe_server.store.query import distinct_values, group_name
+from awe_server.store.waiting import Waiting
 from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 DEFAULT_DATABASE = "awe"
 OPEN_WAIT_S = 60.0  #: how long a start waits for a server that does not answer
@@ -86,6 +92,7 @@ class MongoStore:
         self._lease: Lease | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
+        self._refused = ""  #: the session that the server did not let us end
 
     async def open(self, *, wait: bool = False) -> None:
         """Connect and become the writer; `wait`: for as long as another server is the writer.
@@ -94,13 +101,19 @@ class MongoStore:
         """
         if self._lease is not None:
             return
+        waiting = Waiting(self.name, "the database does not answer")
+        async with waiting.told():
+            await self._open_patiently(waiting, wait=wait)
+
+    async def _open_patiently(self, waiting: Waiting, *, wait: bool) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._open_wait_s
         while True:
             try:
-                await self._open(wait=wait)
+                await self._open(waiting, wait=wait)
                 return
             except StoreUnavailable as exc:
+                waiting.reason = exc.message
                 await self.close()
                 if loop.time() >= until or getattr(exc.__cause__, "code", None) in _NOT_ALLOWED:
                     raise
@@ -109,7 +122,7 @@ class MongoStore:
                 await self.close()
                 raise
 
-    async def _open(self, *, wait: bool) -> None:
+    async def _open(self, waiting: Waiting, *, wait: bool) -> None:
         options = {name: ms for name, ms in TIMEOUTS_MS.items() if name.lower() not in self._url.lower()}
         try:
             self._client = self._connect(self._url, **options)
@@ -123,10 +136,13 @@ class MongoStore:
             hello = await self._client.admin.command("hello")
             self._has_transactions = "setName" in hello or hello.get("msg") == "isdbgrid"
             await self._check_format()
+            if self._has_transactions:
+                self._session = await self._client.start_session()
             lease = Lease(
                 self._database["meta"],
-                self._server_clock,
-                owner=self._owner,
+                self,
+                waiting,
+                owner={**self._owner, "lsid": self._lsid()},
                 domain=self._database.name,
                 length_s=self._lease_s,
             )
@@ -152,7 +168,37 @@ class MongoStore:
             {"_id": "format"}, {"$setOnInsert": {"version": FORMAT_VERSION}}, upsert=True
         )
 
-    async def _server_clock(self) -> float | None:
+    def _lsid(self) -> str:
+        """The session of our transactions, for whoever has to end it; "" where there are no transactions."""
+        return "" if self._session is None else bytes(self._session.session_id["id"]).hex()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Give a session in a transaction, None where there are none. Raises Busy."""
+        if self._session is None:
+            yield None
+            return
+        try:
+            async with self._session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE):
+                yield self._session
+        except PyMongoError as exc:
+            if any(exc.has_error_label(label) for label in _PASSING):
+                raise Busy(str(exc)) from exc
+            raise
+
+    async def end_session(self, lsid: str) -> None:
+        """Abort what that session left open. A server that does not let us gives it up by itself, later."""
+        try:
+            named = {"id": Binary(bytes.fromhex(lsid), UUID_SUBTYPE)}
+            await self._client.admin.command("killSessions", [named])
+        except (OperationFailure, ValueError) as exc:
+            if self._refused != lsid:
+                self._refused = lsid
+                waits_for = "the end of what the last writer left open (up to a minute)"
+                log.warning("session_not_ended", extra={"reason": str(exc), "waits_for": waits_for})
+
+    async def clock(self) -> float | None:
+        """The server's wall clock, in seconds; None if it does not tell."""
         now = (await self._client.admin.command("hello")).get("localTime")
         return None if now is None else float(now.replace(tzinfo=UTC).timestamp())
 
@@ -205,21 +251,13 @@ class MongoStore:
         started = time.monotonic()
         for attempt in range(1, TRIES + 1):
             try:
-                session = await self._opened_session()
-                async with session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE):
+                async with self.transaction() as session:
                     await lease.renew(session)
                     await self._write(runs, session)
                 return
-            except PyMongoError as exc:
-                is_passing = any(exc.has_error_label(label) for label in _PASSING)
-                if attempt == TRIES or not is_passing or time.monotonic() - started > TRY_AGAIN_WITHIN_S:
+            except Busy:
+                if attempt == TRIES or time.monotonic() - started > TRY_AGAIN_WITHIN_S:
                     raise
-
-    async def _opened_session(self) -> Any:
-        """One session for all transactions: the next one ends one that an outage left open on the server."""
-        if self._session is None:
-            self._session = await self._client.start_session()
-        return self._session
 
     async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
         for collection, writes in runs:
@@ -311,7 +349,7 @@ def _translated(name: str, action: str) -> Iterator[None]:
         raise InvalidDocument(f"MongoDB cannot keep a document of the batch: {exc}") from exc
     except (BSONError, UnicodeEncodeError) as exc:
         raise BadRequest("an id or value is not valid Unicode text") from exc
-    except PyMongoError as exc:
+    except (PyMongoError, Busy) as exc:
         raise StoreUnavailable(f"{name}: cannot {action}: {exc}", op=action) from exc
 
 

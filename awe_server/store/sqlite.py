@@ -19,6 +19,7 @@ from awe_server.store.base import Collection, DeleteWhere, Document, Match, Oper
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
+from awe_server.store.waiting import Waiting
 from shared_models.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -85,7 +86,9 @@ class SqliteStore:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = sqlite_file.take_lock(self._path.parent / "awe.lock")
-            await self._open_file()
+            waiting = Waiting(self.name, "the file is being looked at, or another program holds it")
+            async with waiting.told():
+                await self._open_file(waiting)
         except OSError as exc:
             await self.close()
             raise StoreUnavailable(f"{exc.filename or self._path}: {exc.strerror}", op="open") from exc
@@ -93,14 +96,15 @@ class SqliteStore:
             await self.close()
             raise
 
-    async def _open_file(self) -> None:
+    async def _open_file(self, waiting: Waiting) -> None:
         until = time.monotonic() + self._open_wait_s
         while True:
             try:
                 await asyncio.to_thread(sqlite_file.prepare, self._path, BUSY_S)
                 await self._connect()
                 return
-            except StoreUnavailable:
+            except StoreUnavailable as exc:
+                waiting.reason = exc.message
                 await self._disconnect()
                 if time.monotonic() >= until:
                     raise

@@ -1,14 +1,18 @@
 """One writer: the lease is taken, kept, given back, taken over; who lost it never writes again."""
 
 import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
 from awe_server.store.base import Put
 from awe_server.store.errors import LeaseGone, StoreLocked
@@ -67,15 +71,21 @@ async def test_every_batch_renews(mongo_url: str, meta: Any) -> None:
     await store.close()
 
 
-@pytest.fixture
-def other_writer(mongo_url: str) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that holds the lease."""
-    command = [sys.executable, "-m", "tests.contract.mongo_writer", mongo_url]
+@contextlib.contextmanager
+def writer_process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "tests.contract.mongo_writer", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
         yield writer
         writer.kill()
+
+
+@pytest.fixture
+def other_writer(mongo_url: str) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds the lease."""
+    with writer_process(mongo_url) as writer:
+        yield writer
 
 
 async def test_a_writer_killed_on_this_machine_is_replaced_at_once(
@@ -89,6 +99,65 @@ async def test_a_writer_killed_on_this_machine_is_replaced_at_once(
     await asyncio.wait_for(store.open(), 10.0)
     assert await store.get("jobs", "j") == {"id": "j"}
     await store.close()
+
+
+async def test_a_writer_killed_in_a_transaction_is_replaced_at_once(mongo_url: str) -> None:
+    with writer_process(mongo_url, "in-transaction") as writer:
+        writer.kill()
+        writer.wait()
+    store = MongoStore(mongo_url, lease_s=600.0)
+    await asyncio.wait_for(store.open(), 5.0)
+    await asyncio.wait_for(store.commit([Put("jobs", {"id": "k"})]), 5.0)
+    await store.close()
+
+
+class _RefusingAdmin:
+    """A database whose user may not end sessions."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+
+    async def command(self, name: str, *arguments: Any) -> Any:
+        if name == "killSessions":
+            raise OperationFailure("not authorized on admin to execute command", 13)
+        return await self._admin.command(name, *arguments)
+
+
+class _RefusingStore(MongoStore):
+    async def end_session(self, lsid: str) -> None:
+        client, self._client = self._client, SimpleNamespace(admin=_RefusingAdmin(self._client.admin))
+        try:
+            await super().end_session(lsid)
+        finally:
+            self._client = client
+
+
+async def test_a_server_that_ends_no_sessions_is_waited_for_and_that_is_said(
+    mongo_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with writer_process(mongo_url, "in-transaction") as writer:
+        writer.kill()
+        writer.wait()
+    store = _RefusingStore(mongo_url, lease_s=600.0)
+    opening = asyncio.create_task(store.open())
+    await eventually(lambda: "store_waits" in caplog.messages, within_s=3.0, show=lambda: caplog.messages)
+    [waits] = [record for record in caplog.records if record.message == "store_waits"]
+    assert "transaction" in vars(waits)["reason"]
+    assert not opening.done()
+    with MongoClient[dict[str, Any]](mongo_url) as client:
+        client.admin.command("killAllSessions", [])
+    await asyncio.wait_for(opening, 10.0)
+    assert caplog.messages.count("session_not_ended") == 1
+    await store.close()
+
+
+async def test_a_start_says_that_the_database_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = MongoStore(f"mongodb://127.0.0.1:{silent.getsockname()[1]}/x")
+        opening = asyncio.create_task(store.open())
+        await eventually(lambda: "store_waits" in caplog.messages, within_s=3.0)
+        opening.cancel()
+        await asyncio.wait([opening])
 
 
 async def test_a_store_knows_its_own_lease(mongo_url: str, meta: Any) -> None:

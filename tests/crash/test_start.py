@@ -111,6 +111,7 @@ def test_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
         except httpx.TransportError:
             pass
         time.sleep(0.2)
+    assert "store_waits" in process.stderr.read_text()
     holder.execute("ROLLBACK")
     holder.close()
     env.server.await_ready()

@@ -243,7 +243,6 @@ class ClientView(Shown):
     version: str = ""
     git_commit_hash: str = ""
     native: bool = False  #: speaks exchange
-    incarnation: str = ""
 
 
 class NodeFile(Shown):

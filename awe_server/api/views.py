@@ -175,12 +175,14 @@ def checkout_view(unit: Document, task: Document, job: Document, base_url: str) 
 
 
 def client_view(client: Document, holds: Iterable[str], wall_s: float) -> Document:
-    """A client with what it works on now."""
+    """A client with what it works on now; without its incarnation, with which anybody could exchange as it."""
     work = list(holds)
     status = str(client["Status"])
+    shown = public(client)
+    shown.pop("incarnation", None)
     return {
         **_CLIENT_DEFAULTS,
-        **public(client),
+        **shown,
         "host": client.get("host") or client.get("host_ip") or client.get("hostname") or "",
         "current_work": {"data": work},
         "assigned_work": {"data": work},

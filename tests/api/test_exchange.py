@@ -321,3 +321,13 @@ async def test_nobody_acts_for_a_native_client_by_its_id_alone(api: Api, native:
     assert (await native.exchange(reports=[report]))["results"][0]["result"] == "accepted"
     await api.state_of(job, "completed")
     assert (await api.http.get(f"/node/{output['node']}?download")).content == b"true"
+
+
+async def test_nobody_learns_what_makes_an_exchange_a_clients_own(api: Api, native: Native) -> None:
+    await api.submit()
+    (grant,) = await native.take()
+    paths = ("/client", f"/client/{native.id}", "/work", f"/work/{grant['id']}", "/events", "/job")
+    for path in paths:
+        text = (await api.http.get(path)).text
+        assert grant["token"] not in text, path
+        assert '"incarnation"' not in text, path

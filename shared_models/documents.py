@@ -29,7 +29,8 @@ Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARS)]
 Amount = Annotated[int, Field(ge=0, le=MAX_INT)]
 Duration = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 Environment = Annotated[dict[str, str], Field(max_length=MAX_ENVIRON)]
-IndexKind = Literal["", "size", "line", "record", "chunkrecord", "none"]
+FileIndex = Literal["", "size", "line", "record", "chunkrecord"]
+PartIndex = Literal["", "size", "line", "record", "chunkrecord", "none"]
 
 
 class Model(BaseModel):
@@ -76,10 +77,10 @@ class IO(Model):
     nonzero: bool = False  #: output: an empty file is a failure
     temporary: bool = False
     shockfilename: str = ""  #: output: renamed to this before upload
-    shockindex: IndexKind = ""
+    shockindex: FileIndex = ""  #: built on the node: before the task starts, or when the output is whole
     attrfile: str = ""  #: input: node attributes are written here; output: read from here
     nofile: bool = False  #: input: attributes only; output: a missing file is fine
-    delete: bool = False  #: remove the node when the job completes
+    delete: bool = False  #: input, output: remove the node when the job completes
     type: Literal["", "basic", "copy", "subset", "update"] = ""
     nodeattr: dict[str, Any] = Field(default_factory=dict)
     formoptions: dict[str, str] = Field(default_factory=dict)
@@ -124,7 +125,7 @@ class PartInfo(Model):
     """How the input is cut."""
 
     input: str = ""  #: filename of the input that is cut
-    index: IndexKind = ""  #: what may not be cut through; `none` = many workunits, nothing cut
+    index: PartIndex = ""  #: what may not be cut through; `none` = many workunits, nothing cut
     options: Text = ""
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import orjson
+
 from shared_models.documents import IO, TaskDocument
+from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.locations import OwnHosts, settle_input, settle_output
 from shared_models.paths import check_relative_path, normal_relative_path
 from shared_models.placeholders import left_over, placeholder_in_name
@@ -37,12 +40,13 @@ def check_files(
         elif io.filename in inputs:
             problems.add(f"{place}.filename", f"'{io.filename[:200]}' is an input already")
         else:
+            for key in ("attrfile", "delete", "nofile"):
+                if getattr(io, key):
+                    problems.add(f"{place}.{key}", "does not apply to predata; make the file an input")
             source(io, place)
 
     def sink(io: IO, place: str) -> None:
-        problem = settle_output(io, own)
-        if problem:
-            problems.add_below(place, problem)
+        _check_sink(io, place, own, problems)
 
     inputs = each("inputs", source)
     each("outputs", sink)
@@ -63,6 +67,22 @@ def _check_source(io: IO, place: str, own: OwnHosts, problems: Problems) -> None
         if getattr(io, key):
             problems.add(f"{place}.{key}", "applies to outputs only")
     problem = settle_input(io, own)
+    if problem:
+        problems.add_below(place, problem)
+    elif io.delete and io.url:
+        problems.add(f"{place}.delete", "applies to files of this server only")
+    elif io.attrfile and io.url and not io.node:
+        problems.add(f"{place}.attrfile", "a URL has no attributes; only nodes have")
+
+
+def _check_sink(io: IO, place: str, own: OwnHosts, problems: Problems) -> None:
+    if io.uncompress:
+        problems.add(f"{place}.uncompress", "applies to inputs and predata only")
+    if io.formoptions:
+        problems.add(f"{place}.formoptions", "are not supported; leave them out to store the file")
+    if io.nodeattr and len(orjson.dumps(io.nodeattr)) > MAX_ATTRIBUTES_BYTES:
+        problems.add(f"{place}.nodeattr", f"has more than {MAX_ATTRIBUTES_BYTES} bytes")
+    problem = settle_output(io, own)
     if problem:
         problems.add_below(place, problem)
 

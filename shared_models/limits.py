@@ -17,6 +17,7 @@ MAX_ENVIRON_CHARS = 524_288  #: public, and private, environment of one command
 MAX_ENVIRON = 1_000  #: environment variables of one command
 MAX_DURATION_S = 366 * 86_400  #: a time limit or a retry delay
 MAX_MAX_FAILURES = 1_000  #: failures a task may allow its workunits
+MAX_ATTRIBUTES_BYTES = MIB  #: attributes of a node, as JSON
 MAX_HEADER_LINES = 1_000_000  #: header lines of a split output
 MAX_TEXT_CHARS = 16_384  #: any free text of a document (description, ...)
 MAX_ARGS_CHARS = 1_048_576  #: a command's arguments

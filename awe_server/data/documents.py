@@ -16,10 +16,9 @@ from awe_server.data.indexes import SIZE_UNIT_BYTES, size_units
 from awe_server.data.ports import FileFact, IndexFact
 from awe_server.store.base import Document
 from shared_models.errors import BadRequest, TooLarge
-from shared_models.limits import MAX_DEPTH, MAX_NAME_CHARS, MAX_TOTALWORK, MIB
+from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_DEPTH, MAX_NAME_CHARS, MAX_TOTALWORK
 from shared_models.times import rfc3339
 
-MAX_ATTRIBUTES_BYTES = MIB
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 

@@ -121,6 +121,9 @@ class Preparer:
         if source["url"]:
             found.notes.append(f"not split: {source['filename']} is not in this server's node store")
             return
+        if source["uncompress"]:
+            found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
+            return
         for kind in kinds:
             units = await self._index(source, kind, found)
             if units is None:

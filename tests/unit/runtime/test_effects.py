@@ -11,8 +11,10 @@ from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.duties import WrongFolder
 from awe_server.scheduler.jobs import recompute_job, resume_job
+from awe_server.store.base import Query
 from shared_models.errors import NoSpace
 from shared_models.ids import JobId
+from shared_models.limits import MIB
 from tests.support.eventually import eventually
 from tests.unit.runtime.site import Site, stream
 from tests.unit.runtime.workshop import done, task
@@ -68,6 +70,57 @@ async def test_what_cannot_be_cut_is_one_workunit_with_a_note(site: Site) -> Non
     shown = await site.until(job_id, "queued")
     assert shown["totalwork"] == 1
     assert shown["notes"].startswith("not split: ")
+
+
+async def test_what_the_client_unpacks_is_never_cut_packed(site: Site) -> None:
+    inputs = [{"filename": "in.txt", "node": await site.node(bytes(3 * MIB)), "uncompress": "gzip"}]
+    job_id = await site.submit(task(inputs=inputs, totalwork=2, partinfo={"index": "size"}))
+    shown = await site.until(job_id, "queued")
+    assert (shown["totalwork"], shown["notes"]) == (1, "not split: in.txt is unpacked only by the client")
+
+
+async def test_an_input_is_indexed_before_the_task_starts(site: Site) -> None:
+    node = await site.node(b"a\nb\n")
+    inputs = [{"filename": "in.txt", "node": node, "shockindex": "line"}]
+    await site.until(await site.submit(task(inputs=inputs)), "queued")
+    assert (await site.nodes.get(node))["indexes"]["line"]["total_units"] == 2
+
+
+async def test_an_output_node_has_the_name_and_attributes_that_the_document_gives(site: Site) -> None:
+    output = {"filename": "out.txt", "shockfilename": "sample7.txt", "nodeattr": {"kind": "count"}}
+    job_id = await site.submit(task(outputs=[output]))
+    await run(site, job_id, {0: b"7\n"})
+    shown = await site.until(job_id, "completed")
+    node = await site.nodes.get(shown["outputs"][0]["node"])
+    assert (node["file"]["name"], node["attributes"]) == ("sample7.txt", {"kind": "count"})
+
+
+async def test_a_whole_output_is_indexed(site: Site) -> None:
+    inputs = [{"filename": "in.txt", "node": await site.node(b"a\nb\nc\n")}]
+    outputs = [{"filename": "out.txt", "shockindex": "record"}]
+    job_id = await site.submit(task(inputs=inputs, outputs=outputs, **by_line(2)))
+    await run(site, job_id, {1: b">a\nAC\n>b\nGT\n", 2: b">c\nAA\n"})
+    shown = await site.until(job_id, "completed")
+    index = (await site.nodes.get(shown["outputs"][0]["node"]))["indexes"]["record"]
+    assert (index["total_units"], index["format"]) == (3, "fasta")
+
+
+async def test_files_that_ask_for_it_are_gone_when_the_job_has_completed(site: Site) -> None:
+    node, kept = await site.node(b"x"), await site.node(b"y")
+    inputs = [
+        {"filename": "in.txt", "node": node, "delete": True},
+        {"filename": "kept.txt", "node": kept},
+    ]
+    job_id = await site.submit(task(inputs=inputs, outputs=[{"filename": "out.txt", "delete": True}]))
+    await run(site, job_id, {0: b"7\n"})
+    shown = await site.until(job_id, "completed")
+    gone = {node, shown["outputs"][0]["node"]}
+
+    async def is_gone() -> bool:
+        page = await site.nodes.list(Query())
+        return {document["id"] for document in page.documents} == {kept}
+
+    await eventually(is_gone, show=lambda: gone)
 
 
 @pytest.mark.parametrize("kind", ["unknown", "empty"])

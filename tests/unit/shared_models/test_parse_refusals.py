@@ -8,6 +8,7 @@ import pytest
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.limits import (
     MAX_ARGS_CHARS,
+    MAX_ATTRIBUTES_BYTES,
     MAX_DURATION_S,
     MAX_ENVIRON_CHARS,
     MAX_IO,
@@ -158,9 +159,29 @@ def test_wrong_shape(document: Any, problem: str) -> None:
         ("outputs", [{"filename": "a", "header_lines": -1}], "outputs[0].header_lines: must be 0 or more, "
          "not -1"),
         ("outputs", [{"filename": "a", "shockindex": "bai"}], "outputs[0].shockindex: must be one of size, "
-         "line, record, chunkrecord, none, not the text 'bai'"),
+         "line, record, chunkrecord, not the text 'bai'"),
+        ("outputs", [{"filename": "a", "shockindex": "none"}], "outputs[0].shockindex: must be one of size, "
+         "line, record, chunkrecord, not the text 'none'"),
         ("outputs", [{"filename": "a", "formoptions": {"x": 1}}], "outputs[0].formoptions.x: must be text, "
          "not the number 1"),
+        ("outputs", [{"filename": "a", "formoptions": {"x": "1"}}], "outputs[0].formoptions: are not "
+         "supported; leave them out to store the file"),
+        ("outputs", [{"filename": "a", "uncompress": "gzip"}], "outputs[0].uncompress: applies to inputs and "
+         "predata only"),
+        ("outputs", [{"filename": "a", "nodeattr": {"x": "y" * MAX_ATTRIBUTES_BYTES}}], "outputs[0].nodeattr"
+         f": has more than {MAX_ATTRIBUTES_BYTES} bytes"),
+        ("inputs", [{"filename": "a", "url": "http://x/a", "delete": True}], "inputs[0].delete: applies to "
+         "files of this server only"),
+        ("inputs", [{"filename": "a", "host": "http://x", "node": NODE, "delete": True}], "inputs[0].delete: "
+         "applies to files of this server only"),
+        ("inputs", [{"filename": "a", "url": "http://x/a", "attrfile": "b"}], "inputs[0].attrfile: a URL has "
+         "no attributes; only nodes have"),
+        ("predata", [{"filename": "a", "node": NODE, "delete": True}], "predata[0].delete: does not apply to "
+         "predata; make the file an input"),
+        ("predata", [{"filename": "a", "node": NODE, "attrfile": "b"}], "predata[0].attrfile: does not apply "
+         "to predata; make the file an input"),
+        ("predata", [{"filename": "a", "node": NODE, "nofile": True}], "predata[0].nofile: does not apply to "
+         "predata; make the file an input"),
         ("outputs", [{"filename": "a"}, {"filename": "./a"}], "outputs[1].filename: 'a' is given twice in "
          "outputs"),
         ("outputs", {"a": {"filename": "b"}}, "outputs.a.filename: differs from its key; "

@@ -28,8 +28,9 @@ from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
 from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
 from awe_server.scheduler.state import Document, Task
-from shared_models.errors import AweError, BadRequest
+from shared_models.errors import AweError, BadRequest, TooLarge
 from shared_models.ids import ClientId, WorkunitId
+from shared_models.limits import MAX_VALUES, MIB
 from shared_models.messages import ExchangeRequest, Report, check_exchange
 
 #: A thousand reports with their tails, and as many held attempts as a client may have.
@@ -80,6 +81,8 @@ async def serve(request: Request) -> Response:
     services = await services_when_ready(request)
     policy.allow(await who(request), Right.WORK)
     raw = await whole(request, MAX_BODY_BYTES)
+    if len(raw) > MIB and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
+        raise TooLarge(f"the exchange has more than {MAX_VALUES} values")
     try:
         message = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:

@@ -175,7 +175,7 @@ def checkout_view(unit: Document, task: Document, job: Document, base_url: str) 
 
 
 def client_view(client: Document, holds: Iterable[str], wall_s: float) -> Document:
-    """A client with what it works on now; without its incarnation, with which anybody could exchange as it."""
+    """A client with what it works on now, without its incarnation: who knows that can exchange as it."""
     work = list(holds)
     status = str(client["Status"])
     shown = public(client)

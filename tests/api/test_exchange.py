@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from shared_models.limits import MAX_VALUES
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
 
@@ -331,3 +332,12 @@ async def test_nobody_learns_what_makes_an_exchange_a_clients_own(api: Api, nati
         text = (await api.http.get(path)).text
         assert grant["token"] not in text, path
         assert '"incarnation"' not in text, path
+
+
+async def test_a_body_of_countless_values_is_not_built_in_memory(api: Api, native: Native) -> None:
+    junk = b"{}," * (MAX_VALUES // 2 + 1)
+    body = b'{"incarnation": "i1", "request_id": 1, "junk": [' + junk + b"{}]}"
+    path = f"/client/{native.id}/exchange"
+    await api.refused("POST", path, 413, "too_large", content=body)
+    tails = [{"stdout_tail": "a,b\n" * 10_000}] * 20
+    await api.refused("POST", path, 400, "invalid_document", json=native.message(request_id=1, reports=tails))

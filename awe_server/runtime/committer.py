@@ -189,7 +189,11 @@ class Committer(Generic[A]):
 
 
 def compact(ops: Sequence[Operation]) -> list[Operation]:
-    """Keep only the last word on each document; order stays."""
+    """Several batches as one: only the last word on each document, in order, and jobs last of all.
+
+    A task whose document comes again in the newer batch leaves the older one; the job has to come after it
+    still, or a torn batch would show a job without its task.
+    """
     seen: set[tuple[str, str]] = set()
     kept: list[Operation] = []
     for op in reversed(ops):
@@ -200,4 +204,9 @@ def compact(ops: Sequence[Operation]) -> list[Operation]:
             seen.add(key)
         kept.append(op)
     kept.reverse()
+    kept.sort(key=_is_job)  # stable
     return kept
+
+
+def _is_job(op: Operation) -> bool:
+    return isinstance(op, Put) and op.collection == "jobs"

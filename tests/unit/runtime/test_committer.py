@@ -132,7 +132,14 @@ async def test_an_error_the_store_cannot_explain_stops_the_server(bench: Bench) 
     assert bench.store.committed == []
 
 
-def test_the_last_word_on_a_document_is_kept_in_place() -> None:
+def test_the_last_word_on_a_document_is_kept() -> None:
     a1, a2, b = Put("jobs", {"id": "a", "n": 1}), Put("jobs", {"id": "a", "n": 2}), Put("jobs", {"id": "b"})
     wipe, gone = DeleteWhere("jobs", "state", "x"), Delete("jobs", "b")
-    assert compact([a1, b, wipe, a2, gone]) == [wipe, a2, gone]
+    assert compact([a1, b, wipe, a2, gone]) == [wipe, gone, a2]
+
+
+def test_a_job_comes_after_its_tasks_also_when_batches_are_joined() -> None:
+    """A store without transactions may keep only the beginning of what is written."""
+    job, task, cut = Put("jobs", {"id": "j"}), Put("tasks", {"id": "t"}), Put("tasks", {"id": "t", "n": 1})
+    wipe, unit = DeleteWhere("workunits", "taskid", "t"), Put("workunits", {"id": "u"})
+    assert compact([task, job, wipe, unit, cut]) == [wipe, unit, cut, job]

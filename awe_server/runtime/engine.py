@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from awe_server.runtime import recovery
 from awe_server.runtime.clock import Clock
@@ -102,6 +103,7 @@ class Engine(StoredDocuments):
         self._extra: list[Operation] = []  #: documents that are not the scheduler's
         self._flying: list[Changes] = []  #: taken, not durable yet
         self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and when they may leave
+        self._coming: WeakValueDictionary[JobId, asyncio.Lock] = WeakValueDictionary()
         self._committer: Committer[Changes] = Committer(
             store,
             take=self._take,
@@ -251,16 +253,23 @@ class Engine(StoredDocuments):
     # -- finished jobs ---------------------------------------------------------------------------------------
 
     async def ensure_job(self, job_id: JobId) -> None:
-        """Bring a finished job back into the live state, so that a verb can act on it. Raises JobNotFound."""
+        """Bring a finished job back into the live state, so that a verb can act on it.
+
+        One reader at a time: of two, the slower one would bring back a job that the faster one has changed,
+        and that has left again. Raises JobNotFound, Conflict if its documents make no sense.
+        """
         if job_id in self.state.jobs:
             return
-        await self._readable()
-        documents = await recovery.read_job(self._store, job_id)
-        if documents is None:
-            raise JobNotFound(job_id=job_id[:100])
-        if job_id not in self.state.jobs:  # somebody else may have brought it meanwhile
-            recovery.revive(self._live, self.context(), documents)
-        self._visitors[job_id] = self.clock.monotonic() + VISIT_S
+        coming = self._coming.setdefault(job_id, asyncio.Lock())
+        async with coming:
+            if job_id in self.state.jobs:
+                return
+            await self._readable()
+            documents = await recovery.read_job(self._store, job_id)
+            if documents is None:
+                raise JobNotFound(job_id=job_id[:100])
+            recovery.revive(self.state, self.context(), documents)
+            self._visitors[job_id] = self.clock.monotonic() + VISIT_S
 
     def see_off(self) -> None:
         """Let finished jobs leave memory whose time is over and that have nothing to be written."""
@@ -272,7 +281,11 @@ class Engine(StoredDocuments):
                 self._live.forget_job(job_id)
 
     def retire(self, job_id: JobId) -> bool:
-        """Make sure that a job is not in memory; False if it is not finished or still to be written."""
+        """Make sure that a job is not in memory; False if it is not finished or still to be written, or if
+        somebody is just bringing it back."""
+        coming = self._coming.get(job_id)
+        if coming is not None and coming.locked():
+            return False
         job = self.state.jobs.get(job_id)
         if job is None:
             return True

@@ -19,7 +19,7 @@ from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import Context, Rules, State
 from awe_server.settings import Settings
 from awe_server.store.base import Collection, Document, Match, Put, Store
-from shared_models.errors import StoreUnavailable
+from shared_models.errors import Conflict, StoreUnavailable
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, WorkunitState
 
@@ -140,7 +140,26 @@ async def read_job(store: Store, job_id: str) -> JobDocuments | None:
 
 
 def revive(state: State, ctx: Context, documents: JobDocuments) -> None:
-    """Bring a job that had ended back into the live state."""
+    """Bring a job that had ended back into the live state.
+
+    Raises Conflict, and then nothing changed, if its documents do not make sense.
+    """
+    problem = _problem(documents, state.rules, ctx)
+    if problem:
+        raise Conflict(f"this server cannot read the documents of job {documents.job['id']} ({problem})")
+    _add(state, ctx, documents)
+
+
+def _problem(documents: JobDocuments, rules: Rules, ctx: Context) -> str:
+    """Why a job cannot be loaded, found out beside the live state; "" if it can."""
+    try:
+        _add(State(rules), ctx, documents)
+    except Exception as exc:  # noqa: BLE001 - an odd document may break anything
+        return f"{type(exc).__name__}: {exc}"
+    return ""
+
+
+def _add(state: State, ctx: Context, documents: JobDocuments) -> None:
     load_jobs(state, ctx, [documents.job], documents.tasks, documents.workunits, documents.completed)
 
 
@@ -204,10 +223,9 @@ def _load_what_is_sound(
             clients.append(document)
     sound: list[JobDocuments] = []
     for documents in found:
-        try:
-            revive(State(base.rules), ctx, documents)
-        except Exception as exc:  # noqa: BLE001 - see above
-            unreadable.append(_Unreadable("jobs", documents.job, f"{type(exc).__name__}: {exc}"))
+        problem = _problem(documents, base.rules, ctx)
+        if problem:
+            unreadable.append(_Unreadable("jobs", documents.job, problem))
         else:
             sound.append(documents)
     return load(_joined(replace(base, clients=clients), sound), ctx), unreadable

@@ -6,12 +6,12 @@ from typing import Any, NoReturn
 import pytest
 
 from awe_server.runtime.engine import Starting
-from awe_server.scheduler.jobs import resubmit_job, suspend_job
+from awe_server.scheduler.jobs import delete_job, resubmit_job, suspend_job
 from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
 from awe_server.store.base import Put, Query
 from awe_server.store.errors import LeaseGone
-from shared_models.errors import JobNotFound, ShuttingDown, StoreUnavailable
+from shared_models.errors import Conflict, JobNotFound, ShuttingDown, StoreUnavailable
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
 from tests.unit.runtime.workshop import CLIENT, Workshop, done, shape, task
@@ -136,6 +136,58 @@ async def test_a_finished_job_is_brought_back_for_a_verb_and_leaves_again() -> N
     assert job_id not in shop.engine.state.jobs
     with pytest.raises(JobNotFound):
         await shop.engine.ensure_job(JobId("unknown"))
+
+
+async def test_two_who_bring_back_the_same_job_get_the_same_one() -> None:
+    """The slower of two reads must not bring back what the faster has changed, and what has left again."""
+    shop = await Workshop().start()
+    job_id = await shop.submit(task())
+    await shop.register()
+    (grant,) = await shop.fetch()
+    await shop.exchange(reports=[done(grant)])
+    held, gate, scan = asyncio.Event(), asyncio.Event(), shop.store.scan
+
+    def slow(collection: Any, where: Any = ()) -> Any:
+        async def documents() -> Any:
+            found = [document async for document in scan(collection, where)]
+            if collection == "tasks" and not held.is_set():
+                held.set()
+                await gate.wait()
+            for document in found:
+                yield document
+
+        return documents()
+
+    shop.store.scan = slow  # type: ignore[method-assign]
+    slower = asyncio.create_task(shop.engine.ensure_job(job_id))
+    await held.wait()
+    assert not shop.engine.retire(job_id), "a sweep must not remove it now"
+
+    async def delete() -> None:
+        await shop.engine.ensure_job(job_id)
+        await shop.engine.do(delete_job, job_id, full=True)
+
+    faster = asyncio.create_task(delete())
+    await asyncio.sleep(0.01)
+    gate.set()
+    await asyncio.gather(slower, faster)
+    assert job_id not in shop.engine.state.jobs
+    with pytest.raises(JobNotFound):
+        await shop.engine.ensure_job(job_id)
+
+
+async def test_a_finished_job_whose_documents_make_no_sense_is_refused_and_nothing_of_it_stays() -> None:
+    shop = await Workshop().start()
+    job_id = await shop.submit(task())
+    await shop.register()
+    (grant,) = await shop.fetch()
+    await shop.exchange(reports=[done(grant)])
+    odd = {**(await shop.store.get("tasks", f"{job_id}_0") or {}), "state": "dancing"}
+    await shop.engine.put(Put("tasks", odd))
+    for _ in range(2):
+        with pytest.raises(Conflict, match="dancing"):
+            await shop.engine.ensure_job(job_id)
+    assert shape(shop.engine.state) == {"jobs": {}, "tasks": {}, "workunits": {}}
 
 
 async def test_while_the_store_is_away_requests_give_up_and_nothing_is_lost() -> None:

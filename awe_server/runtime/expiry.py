@@ -14,7 +14,9 @@ from urllib.parse import quote
 
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.scheduler.views import job_document
 from awe_server.store.base import Delete, DeleteWhere, Match, Query
+from awe_server.store.query import matches
 from shared_models.errors import AweError, NodeNotFound
 from shared_models.ids import JobId
 from shared_models.states import JobState
@@ -40,8 +42,8 @@ class Expiry:
         while True:
             try:
                 await self.once()
-            except AweError as exc:
-                log.warning("sweep_failed", extra={"reason": exc.message})
+            except (AweError, OSError) as exc:
+                log.warning("sweep_failed", extra={"reason": str(exc)})
             await asyncio.sleep(self._every_s)
 
     async def once(self) -> int:
@@ -55,16 +57,21 @@ class Expiry:
         removed = 0
         while True:
             page = await self._engine.find("jobs", Query(where=expired, limit=PAGE, order="expiration"))
-            gone = [job for job in page.documents if await self._remove(JobId(job["id"]))]
+            gone = [job for job in page.documents if await self._remove(JobId(job["id"]), expired)]
             removed += len(gone)
             if not gone:
                 break
         await self._sweep_leftovers()
         return removed
 
-    async def _remove(self, job_id: JobId) -> bool:
-        if not self._engine.retire(job_id):
-            return False  # in use right now; next time
+    async def _remove(self, job_id: JobId, expired: Sequence[Match]) -> bool:
+        """Remove it, unless somebody has changed it since the look, or does something with it right now."""
+        job = await self._engine.get("jobs", job_id)
+        live = self._engine.state.jobs.get(job_id)
+        if live is not None:
+            job = job_document(live)
+        if job is None or not matches(job, expired) or not self._engine.retire(job_id):
+            return False
         await self._engine.put(
             Delete("jobs", job_id),
             DeleteWhere("workunits", "jobid", job_id),

@@ -1,5 +1,6 @@
 """Finished jobs whose time has come leave nothing behind; nothing else goes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import pytest
 
 from awe_server.runtime.expiry import Expiry
 from awe_server.scheduler.jobs import set_expiration, suspend_job
-from awe_server.store.base import Put, Query
+from awe_server.store.base import Collection, Page, Put, Query
 from shared_models.errors import JobNotFound
 from shared_models.ids import JobId
+from tests.support.eventually import eventually
 from tests.unit.runtime.site import Site, stream
 from tests.unit.runtime.workshop import done, task
 
@@ -94,3 +96,42 @@ async def test_files_of_a_job_that_is_gone_go_with_the_next_sweep(site: Site) ->
     assert await site.engine.get("nodes", orphan["id"]) is None
     assert not (site.root / "logs" / "gone").exists()
     assert await site.engine.get("nodes", mine)
+
+
+async def test_a_job_that_was_given_more_time_during_a_sweep_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await finished_job(site)
+    await expire(site, job_id)
+    site.hands.wall_s += 61
+    find, looks = site.engine.find, list[str]()
+
+    async def slow(collection: Collection, query: Query) -> Page:
+        page = await find(collection, query)
+        if collection == "jobs" and not looks:
+            looks.append(collection)
+            await expire(site, job_id, "7D")
+        return page
+
+    monkeypatch.setattr(site.engine, "find", slow)
+    assert await sweep(site).once() == 0
+    assert looks
+    assert await left(site, job_id) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 1}
+
+
+async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps = Expiry(site.engine, site.nodes, site.root / "logs", 0.001)
+    tries: list[Path] = []
+
+    def refuse(folder: Path) -> list[str]:
+        tries.append(folder)
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("awe_server.runtime.expiry._names", refuse)
+    running = asyncio.create_task(sweeps.run())
+    await eventually(lambda: len(tries) > 1)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

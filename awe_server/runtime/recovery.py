@@ -169,17 +169,27 @@ async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping
     completed = Match("state", (WorkunitState.COMPLETED.value,))
     counts = await store.count_by("workunits", "taskid", [ids, completed])
     seen = Counter(counts)
+    by_task = {task["id"]: found[task["jobid"]] for task in tasks}
     async for unit in store.scan("workunits", [ids, Match("state", LIVE)]):
-        found[unit["jobid"]].workunits.append(unit)
+        by_task[unit["taskid"]].workunits.append(unit)
         seen[unit["taskid"]] += 1
     for task in tasks:
-        documents = found[task["jobid"]]
-        first_rank = 0 if task["totalwork"] == 1 else 1
-        if seen[task["id"]] == task["fresh_rank"] - first_rank:
+        documents = by_task[task["id"]]
+        if seen[task["id"]] == _handed_out(task):
             documents.completed[task["id"]] = counts.get(task["id"], 0)
         else:
             where = [Match("taskid", (task["id"],)), completed]
             documents.workunits += [unit async for unit in store.scan("workunits", where)]
+
+
+def _handed_out(task: Document) -> int | None:
+    """How many ranks were; None if the document makes no sense, which loading it will find as well."""
+    if not task.get("_is_cut"):
+        return 0
+    try:
+        return int(task["fresh_rank"]) - int(task["totalwork"] > 1)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _joined(base: LoadInput, found: Iterable[JobDocuments]) -> LoadInput:

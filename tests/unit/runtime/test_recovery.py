@@ -163,3 +163,36 @@ async def test_a_bad_document_is_skipped_and_its_job_shown_suspended(
     assert job["state"] == "suspend"
     assert "dancing" in job["notes"]
     assert (await again.engine.find("jobs", Query())).total == 2
+
+
+@pytest.mark.parametrize("odd", ["task", "workunit"])
+async def test_a_document_without_what_it_needs_does_not_keep_the_server_down(odd: str) -> None:
+    shop = await Workshop().start()
+    good, bad = await shop.submit(task()), await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    if odd == "task":
+        document = await shop.store.get("tasks", f"{bad}_0") or {}
+        del document["fresh_rank"]
+        await shop.store.commit([Put("tasks", document)])
+    else:
+        unit = {"id": f"{bad}_0_0", "taskid": f"{bad}_0", "state": "checkout"}
+        await shop.store.commit([Put("workunits", unit)])
+    again = await Workshop(shop.store, shop.hands).start()
+    assert list(again.engine.state.jobs) == [good]
+    job, _ = await again.engine.job_documents(bad)
+    assert job["state"] == "suspend"
+
+
+async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:
+    shop = await Workshop().start()
+    await shop.submit(task("0"), *(task(str(i), dependsOn=["0"], totalwork=8) for i in range(1, 40)))
+    scan, asked = shop.store.scan, list[str]()
+
+    def watched(collection: Any, where: Any = ()) -> Any:
+        asked.append(collection)
+        return scan(collection, where)
+
+    shop.store.scan = watched  # type: ignore[method-assign]
+    await shop.again()
+    assert asked.count("workunits") == 1

@@ -1,4 +1,7 @@
-"""The form in which every store takes a document, so that all of them refuse and keep the same things."""
+"""The form in which every store takes a document.
+
+All of them refuse and keep the same things, so that moving between them never fails.
+"""
 
 from typing import Any
 
@@ -6,26 +9,46 @@ import orjson
 
 from awe_server.store.base import Document
 from shared_models.errors import InvalidDocument
+from shared_models.limits import MAX_STORED_BYTES
+from shared_models.stored import oversize
 
-#: MongoDB ends at 16 MiB of BSON; all stores refuse the same documents, so moving between them never fails.
-MAX_STORED_BYTES = 12 * 1024 * 1024
+_MAX_INT = 2**63 - 1  #: of BSON; JSON and Python know larger ones
 
 
 def encode(document: Document) -> bytes:
     """Give a document's JSON; the caller's dict may change afterwards.
 
-    Raises InvalidDocument if it has no id, is not JSON (integers: 64 bits) or larger than MAX_STORED_BYTES.
+    Raises InvalidDocument if it has no id, is not JSON (integers: 64 bits), or larger than
+    MAX_STORED_BYTES as JSON or as BSON.
     """
     id = document.get("id")
     if not isinstance(id, str) or not id:
         raise InvalidDocument("id: a stored document needs a text here")
     try:
-        text = orjson.dumps(document)
+        text = _dumped(document)
     except TypeError as exc:
         raise InvalidDocument(f"{id}: cannot be stored as JSON: {exc}") from exc
-    if len(text) > MAX_STORED_BYTES:
-        raise InvalidDocument(f"{id}: {len(text)} bytes are too many to store; at most {MAX_STORED_BYTES}")
+    if size := oversize(document, MAX_STORED_BYTES, len(text)):
+        raise InvalidDocument(f"{id}: {size} bytes are too many to store; at most {MAX_STORED_BYTES}")
     return text
+
+
+def _dumped(document: Document) -> bytes:
+    """Its JSON. Numbers are looked at one by one only if there is one of more than 53 bits."""
+    try:
+        return orjson.dumps(document, option=orjson.OPT_STRICT_INTEGER)
+    except TypeError:
+        if _has_huge(document):
+            raise TypeError("a whole number has more than 64 bits, its sign included") from None
+        return orjson.dumps(document)
+
+
+def _has_huge(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_huge, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_huge, value))
+    return isinstance(value, int) and not -_MAX_INT - 1 <= value <= _MAX_INT
 
 
 def decode(text: bytes | str) -> Any:

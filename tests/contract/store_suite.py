@@ -20,9 +20,9 @@ from awe_server.store.base import (
     Query,
     Store,
 )
-from awe_server.store.documents import MAX_STORED_BYTES
 from awe_server.store.errors import StoreLocked, StoreVersion
 from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
+from shared_models.limits import MAX_STORED_BYTES
 
 
 @dataclass
@@ -185,12 +185,25 @@ class StoreSuite:
             {"id": ""},
             {"id": 7},
             {"id": "x", "n": 2**64},
+            {"id": "x", "n": [{"m": 2**63}]},
             {"id": "x", "t": "\ud800"},
             {"id": "x", "t": {1: "number as name"}},
             {"id": "x", "t": object()},
             {"id": "x", "t": "x" * MAX_STORED_BYTES},
+            {"id": "x", "t": [0] * (MAX_STORED_BYTES // 4)},
         ],
-        ids=["no id", "empty id", "number as id", "2**64", "half a character", "name", "object", "too large"],
+        ids=[
+            "no id",
+            "empty id",
+            "number as id",
+            "2**64",
+            "2**63",
+            "half a character",
+            "name",
+            "object",
+            "too large",
+            "as BSON",
+        ],
     )
     async def test_what_cannot_be_kept_is_refused_with_the_whole_batch(
         self, backend: Backend, document: Document

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from awe_server.store.base import Delete, DeleteWhere, Operation, Put, Query
 from awe_server.store.mongo import TRIES, MongoStore
-from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
+from shared_models.errors import BadRequest, StoreUnavailable
 from tests.support.mongo import MongoServer, mock_client
 
 pytestmark = pytest.mark.anyio
@@ -201,14 +201,6 @@ async def test_a_standalone_server_is_written_in_order(
     assert await store.get("tasks", "t2") == {"id": "t2"}
     assert await store.get("jobs", "j2") is None
     await store.close()
-
-
-async def test_a_document_that_only_mongodb_finds_too_large_is_refused(store: MongoStore) -> None:
-    with pytest.raises(InvalidDocument):
-        await store.commit([Put("jobs", {"id": "j", "list": [1] * 4_000_000})])
-    with pytest.raises(InvalidDocument):
-        await store.commit([Put("jobs", {"id": "j", "n": 2**63})])
-    assert await store.get("jobs", "j") is None
 
 
 async def test_the_background_renewal_outlives_an_outage(unsteady: MongoServer) -> None:

@@ -175,6 +175,7 @@ class AweClient:
     create_node = Blocking(NodeCalls.create_node)
     upload_node = Blocking(NodeCalls.upload_node)
     upload_output = Blocking(NodeCalls.upload_output)
+    set_output_attributes = Blocking(NodeCalls.set_output_attributes)
     get_node = Blocking(NodeCalls.get_node)
     list_nodes = Blocking(NodeCalls.list_nodes)
     download_node = Blocking(NodeCalls.download_node)

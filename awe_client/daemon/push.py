@@ -91,7 +91,13 @@ class Pusher:
             raise StepError(FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {exc}") from exc
         if attributes is not None:
             await self._insist(
-                lambda server: server.set_node_attributes(output["node"], attributes),
+                lambda server: server.set_output_attributes(
+                    output["node"],
+                    attributes,
+                    workunit_id=attempt.id,
+                    attempt=attempt.number,
+                    token=attempt.token,
+                ),
                 f"attributes of output {output['filename']} were refused",
             )
 

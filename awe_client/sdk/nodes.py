@@ -69,6 +69,15 @@ class NodeCalls:
         )
         return fact
 
+    async def set_output_attributes(
+        self, node_id: str, attributes: Any, *, workunit_id: str, attempt: int, token: str
+    ) -> None:
+        """Replace the attributes of an attempt's output. Raises LeaseLost unless the caller holds it."""
+        body = MultipartBody(attributes_field(attributes))
+        params: Params = {"work": workunit_id, "attempt": attempt}
+        headers = {**body.headers, "Awe-Lease": token}
+        await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
+
     async def get_node(self, node_id: str) -> Document:
         """Return a node's document. Raises NodeNotFound."""
         node: Document = await self._transport.call("GET", _path(node_id))

@@ -19,7 +19,8 @@ from awe_server.api.schemas import Envelope, Listing, Refusal, Stored
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
-from awe_server.store.base import AnyOf, Match
+from awe_server.runtime.services import Services
+from awe_server.store.base import AnyOf, Document, Match
 from awe_server.store.base import Query as StoreQuery
 from shared_models.errors import BadRequest, Forbidden
 from shared_models.ids import decode_workunit_id
@@ -210,25 +211,39 @@ async def change(
     """A form (`upload`, `<rank>` for a part, `parts`, `file_name`, `attributes_str`, …) or a raw body.
 
     With `work`, `attempt` and Awe-Lease: the output of an attempt, staged until its report is accepted;
-    `data` is what was counted: size, md5, sha256.
+    `data` of a raw body is what was counted: size, md5, sha256. A form may bring attributes, too, or alone.
     """
-    nodes, engine = services.nodes, services.engine
+    nodes = services.nodes
     node = await nodes.get(node_id)
     if query.work:
         policy.allow(caller, Right.WORK)
-        if query.attempt is None or not awe_lease:
-            raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
-        who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
-        size = node_upload.announced(request)
-        fact = await node_upload.receive_output(nodes, engine, node_id, who, stream(request), size)
-        return ok({"size": fact.size, "md5": fact.md5, "sha256": fact.sha256})
+        return await _change_as_holder(services, request, node, query, awe_lease)
     policy.allow(caller, Right.WRITE, node)
     if is_multipart(request):
-        return ok(views.node_view(await node_upload.change_by_form(nodes, engine, request, node)))
+        if node["task"]:
+            changed = await node_upload.change_output_by_form(nodes, services.engine, request, node, None)
+        else:
+            changed = await node_upload.change_by_form(nodes, request, node)
+        return ok(views.node_view(changed))
     if node["task"]:
         raise Forbidden(f"node {node_id} is an output of task {node['task']}: only its holder may write it")
     size = node_upload.announced(request)
     return ok(views.node_view(await nodes.upload(node_id, stream(request), query.file_name, size)))
+
+
+async def _change_as_holder(
+    services: Services, request: Request, node: Document, query: ChangeParameters, awe_lease: str
+) -> Response:
+    if query.attempt is None or not awe_lease:
+        raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
+    nodes, engine = services.nodes, services.engine
+    who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
+    if is_multipart(request):
+        changed = await node_upload.change_output_by_form(nodes, engine, request, node, who)
+        return ok(views.node_view(changed))
+    size = node_upload.announced(request)
+    fact = await node_upload.receive_output(nodes, engine, node["id"], who, stream(request), size)
+    return ok({"size": fact.size, "md5": fact.md5, "sha256": fact.sha256})
 
 
 IndexKind = Literal["size", "line", "record", "chunkrecord"]

@@ -4,7 +4,7 @@ An output node belongs to a task, and only who holds an attempt may write to it.
 workunit, its attempt and its lease; a stock worker names nothing but the node and (of a split) the rank, so
 the attempt that holds that rank at the moment is taken to be its own. Both are checked before the bytes
 come, when the whole file takes its place, and before the reply: what comes from an attempt that lost its
-lease meanwhile is not kept.
+lease meanwhile is not kept. Attributes of an output are the holder's, too, until its task is finished.
 """
 
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from shared_models.errors import BadRequest, Forbidden, LeaseLost, WorkunitNotFo
 from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS, MAX_TOTALWORK
 from shared_models.nearest import did_you_mean
-from shared_models.states import WorkunitState
+from shared_models.states import TaskState, WorkunitState
 
 _FIELDS = ("upload", "file_name", "attributes", "attributes_str", "parts", "copy_data")
 
@@ -183,9 +183,9 @@ async def create_from_form(nodes: NodeStore, request: Request, owner: str) -> Do
     )
 
 
-async def change_by_form(nodes: NodeStore, engine: Engine, request: Request, node: Document) -> Document:
-    """`PUT /node/{id}` with a form. A node changes when the form was read to its end and makes sense; parts
-    are staged as they come. Raises LeaseLost for an output of work that nobody holds.
+async def change_by_form(nodes: NodeStore, request: Request, node: Document) -> Document:
+    """`PUT /node/{id}` with a form, for a node that is no task's output. It changes when the form was read to
+    its end and makes sense; parts are staged as they come.
     """
     node_id = node["id"]
     async with _form(nodes) as form:
@@ -193,15 +193,10 @@ async def change_by_form(nodes: NodeStore, engine: Engine, request: Request, nod
             rank = rank_of(part)
             if rank is None:
                 await form.read(part)
-            elif node["task"]:
-                who = present_attempt(engine.state, node, rank)
-                await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
             elif rank:
                 await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
             else:
                 await form.receive(nodes, part, announced(request), node_id)
-        if (form.parts or form.copy_data) and node["task"]:
-            raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
         await form.copy(nodes, node_id)
     if form.upload:
         await nodes.replace(form.upload, form.name)
@@ -210,6 +205,46 @@ async def change_by_form(nodes: NodeStore, engine: Engine, request: Request, nod
     if form.has_attributes:
         await nodes.set_attributes(node_id, form.attributes)
     return await nodes.get(node_id)
+
+
+async def change_output_by_form(
+    nodes: NodeStore, engine: Engine, request: Request, node: Document, who: Attempt | None
+) -> Document:
+    """`PUT /node/{id}` with a form, for a task's output: files of an attempt, staged, and attributes.
+
+    `who` is the attempt that the request names; a stock worker names none. Raises LeaseLost for an output of
+    work that nobody holds so, Forbidden for what only the server may say.
+    """
+    form, node_id = Form(), node["id"]
+    if who is not None:
+        await who.check(engine)
+    async for part in parts(request):
+        rank = rank_of(part)
+        if rank is None:
+            await form.read(part)
+            continue
+        if who is None:
+            who = present_attempt(engine.state, node, rank)
+        if rank not in (0, who.rank):
+            raise Forbidden(f"part {rank} of node {node_id} is not this attempt's")
+        await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
+    if form.parts or form.copy_data:
+        raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
+    if form.has_attributes:
+        await nodes.set_attributes(
+            node_id, form.attributes, lambda now: _check_may_describe(engine.state, now, who)
+        )
+    return await nodes.get(node_id)
+
+
+def _check_may_describe(state: State, node: Document, who: Attempt | None) -> None:
+    """Raises LeaseLost, or Forbidden for an output that is not finished, of those who hold no attempt."""
+    if who is not None:
+        who.check_now(state)
+        return
+    task = state.tasks.get(TaskId(node["task"]))
+    if task is not None and task.state not in (TaskState.COMPLETED, TaskState.SKIPPED):
+        raise Forbidden(f"node {node['id']} is an output of task {task.id}: only its holder may write it")
 
 
 async def first_bytes(request: Request) -> tuple[bytes, AsyncIterator[bytes]]:

@@ -154,11 +154,19 @@ class NodeStore:
             header_lines=header_lines,
         )
 
-    async def set_attributes(self, node_id: str, attributes: dict[str, Any] | None) -> Document:
-        """Replace a node's attributes."""
+    async def set_attributes(
+        self,
+        node_id: str,
+        attributes: dict[str, Any] | None,
+        check: Callable[[Document], object] | None = None,
+    ) -> Document:
+        """Replace a node's attributes; when `check` of the present document raises, nothing is changed."""
         attributes = docs.check_attributes(attributes)
         async with self._lock(node_id):
-            document = docs.changed(await self.get(node_id), self._wall(), attributes=attributes)
+            document = await self.get(node_id)
+            if check is not None:
+                check(document)
+            document = docs.changed(document, self._wall(), attributes=attributes)
             await self._documents.put(Put("nodes", document))
         return document
 

@@ -330,6 +330,38 @@ async def test_nobody_but_the_holder_writes_an_output(api: Api) -> None:
     await api.refused("PUT", path, 409, "lease_lost", files={"upload": ("x", b"x")})
 
 
+def attributes(**values: Any) -> dict[str, Any]:
+    return {"attributes_str": (None, json.dumps(values))}
+
+
+async def test_nobody_but_the_holder_describes_an_output(api: Api) -> None:
+    work, lease, output = await held(api)
+    path = f"/node/{output['node']}"
+    mine = f"{path}?work={work['id']}&attempt=1"
+    await api.refused("PUT", path, 403, "forbidden", files=attributes(by="anybody"))
+    wrong = {"Awe-Lease": "wrong"}
+    await api.refused("PUT", mine, 409, "lease_lost", files=attributes(by="anybody"), headers=wrong)
+    assert (await api.ok("GET", path))["attributes"] is None
+    node = await api.ok("PUT", mine, files=attributes(by="holder"), headers=lease)
+    assert node["attributes"] == {"by": "holder"}
+    both = {"upload": ("out.txt", b"7\n"), **attributes(by="holder again")}
+    node = await api.ok("PUT", mine, files=both, headers=lease)
+    assert (node["attributes"], node["file"]["size"]) == ({"by": "holder again"}, 0)
+    await api.refused("PUT", mine, 403, "forbidden", files={"3": ("out.txt", b"x")}, headers=lease)
+    await api.report(work)
+    await api.state_of({"id": work["jobid"]}, "completed")
+    await api.refused("PUT", mine, 409, "lease_lost", files=attributes(by="late"), headers=lease)
+    assert (await api.http.get(f"{path}?download")).content == b"7\n"
+    node = await api.ok("PUT", path, files=attributes(by="a person"))
+    assert node["attributes"] == {"by": "a person"}
+
+
+async def test_attributes_of_an_output_that_failed_are_nobodys(api: Api) -> None:
+    work, _, output = await held(api)
+    await api.ok("PUT", f"/job/{work['jobid']}?suspend")
+    await api.refused("PUT", f"/node/{output['node']}", 403, "forbidden", files=attributes(by="anybody"))
+
+
 async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tmp_path: Path) -> None:
     work, lease, output = await held(api)
 

@@ -386,11 +386,13 @@ class FakeServer:
         if answer is not None:
             return answer
         if "work" not in query:
-            self.attributes[node] = data
-            return ok({"id": node})
+            return refusal(403, "forbidden", "only the holder may write it")
         unit = self.leased.get(query["work"])
         if unit is None or unit.token != request.headers.get("awe-lease"):
             return refusal(409, "lease_lost", "lease lost")
+        if request.headers["content-type"].startswith("multipart/"):
+            self.attributes[node] = data
+            return ok({"id": node})
         self.uploads[node, query["work"], int(query["attempt"])] = data
         await self.wake()
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -20,14 +20,22 @@ def test_events_are_numbered_from_the_wall_clock_on() -> None:
     events = log()
     events.publish([{"code": "JQ", "jobid": "a"}, {"code": "TQ", "jobid": "b"}])
     first, second = events.since(0)
-    assert (first["seq"], second["seq"], first["code"]) == (1_000_001, 1_000_002, "JQ")
+    assert (first["seq"], second["seq"], first["code"]) == (1_000_000_001, 1_000_000_002, "JQ")
     assert first["time"] == "1970-01-01T00:16:40.000000Z"
+
+
+def test_after_a_restart_numbers_go_on_also_of_a_server_that_was_busy() -> None:
+    """20,000 workunits a second are as many events and more."""
+    before = log()
+    before.publish({"code": "WD"} for _ in range(40_000))
+    after = EventLog(Clock(lambda: 0.0, lambda: 1001.0))
+    assert after.last > before.last
 
 
 def test_a_reader_gets_what_is_newer_of_its_job_and_at_most_so_many() -> None:
     events = log()
     events.publish({"code": "X", "jobid": "ab"[i % 2], "n": i} for i in range(10))
-    assert [e["n"] for e in events.since(1_000_006)] == [6, 7, 8, 9]
+    assert [e["n"] for e in events.since(1_000_000_006)] == [6, 7, 8, 9]
     assert [e["n"] for e in events.since(0, job_id="b", limit=2)] == [1, 3]
     assert events.since(events.last) == []
     assert events.since(events.last + 5) == []

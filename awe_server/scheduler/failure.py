@@ -185,7 +185,7 @@ def _take_back(state: State, client: Client, unit: Workunit) -> None:
         client.suspended = False
         client.suspend_reason = ""
         state.tell(client)
-        state.record("CR", clientid=client.id, name=client.name, reason="its blame was taken back")
+        state.record("CO", clientid=client.id, name=client.name, reason="its blame was taken back")
     state.touch_client(client)
 
 

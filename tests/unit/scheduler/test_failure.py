@@ -267,6 +267,10 @@ class TestBlame:
         for grant in world.checkout("c2", want=1):
             world.state.take()
             world.fail(grant.unit)
+        told = [event for event in world.state.changes.events if event.fields.get("clientid") == "c1"]
+        assert [(event.code, event.fields["reason"]) for event in told] == [
+            ("CO", "its blame was taken back")
+        ]
         assert first.status is ClientStatus.IDLE
         assert first.suspend_reason == ""
         assert "c1" in world.state.changes.told

@@ -55,7 +55,6 @@ def serve(
     config: Config = None,
     policy: Annotated[str | None, typer.Option(help="fcfs or fair (default: fcfs).")] = None,
     public_url: Annotated[str | None, typer.Option(help="How clients reach the server.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Name of this server's job numbers.")] = None,
     lease_s: Annotated[
         float | None, typer.Option(help="Seconds until a silent client loses its work.")
     ] = None,
@@ -69,7 +68,7 @@ def serve(
     """Run the server until SIGTERM or SIGINT."""
     settings = _settings(
         config, host=host, port=port, data_dir=data, store_url=store, policy=policy, public_url=public_url,
-        domain=domain, lease_s=lease_s, standby=standby, log_level=log_level, log_format=log_format,
+        lease_s=lease_s, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)
     raise typer.Exit(composition.run(settings))
@@ -92,7 +91,7 @@ def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -
     logs.configure(settings.log_level, settings.log_format)
 
     async def use() -> int:
-        store = open_store(settings.store_url, settings.data_dir)
+        store = open_store(settings.store_url, settings.data_dir, must_exist=True)
         await store.open()
         try:
             return await action(store)

@@ -21,7 +21,6 @@ class Settings(BaseSettings):
     data_dir: Path = Path("awe-data")
     store_url: str = ""  #: "" = SQLite in data_dir; mongodb://… = MongoDB; memory: = nothing is kept
     public_url: str = ""  #: how clients reach the server; "" = as they asked
-    domain: str = "default"  #: name of this server's jid sequence and writer lease
     standby: bool = False  #: wait while another server owns the store, then take over
     policy: Literal["fcfs", "fair"] = "fcfs"
     lease_s: float = Field(default=60.0, gt=0)

@@ -9,12 +9,14 @@ from awe_server.store.sqlite import SqliteStore
 from shared_models.errors import BadRequest
 
 
-def open_store(url: str, data_dir: Path) -> Store:
+def open_store(url: str, data_dir: Path, *, must_exist: bool = False) -> Store:
     """Build the store of a `--store` value; the caller opens it.
 
-    Raises BadRequest if the value names no store.
+    Raises BadRequest if the value names no store, or (`must_exist`) a directory that has no database yet.
     """
     if url in ("", "sqlite"):
+        if must_exist and not any(data_dir.glob("awe.sqlite*")):
+            raise BadRequest(f"there is no database in {data_dir}; name the server's --data directory")
         return SqliteStore(data_dir)
     if url.startswith(("mongodb://", "mongodb+srv://")):
         return MongoStore(url)

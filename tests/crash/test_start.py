@@ -79,17 +79,17 @@ def test_bad_settings(tmp_path: Path) -> None:
 
 def test_settings_come_from_flags_environment_and_file_in_this_order(env: AweEnv, tmp_path: Path) -> None:
     config = tmp_path / "awe.toml"
-    config.write_text('lease_s = 11.0\nmax_lost = 7\ndomain = "site"\n')
+    config.write_text('lease_s = 11.0\nmax_lost = 7\npolicy = "fair"\n')
     script = (
         "import sys; from pathlib import Path; from awe_server.settings import Settings;"
-        "s = Settings.load(Path(sys.argv[1]), {'max_lost': 9}); print(s.lease_s, s.max_lost, s.domain)"
+        "s = Settings.load(Path(sys.argv[1]), {'max_lost': 9}); print(s.lease_s, s.max_lost, s.policy)"
     )
     ended = subprocess.run(
         [str(BIN / "python"), "-c", script, str(config)],
         env={**os.environ, "AWE_LEASE_S": "22", "AWE_MAX_LOST": "8"},
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert ended.stdout.split() == ["22.0", "9", "site"]
+    assert ended.stdout.split() == ["22.0", "9", "fair"]
 
 
 def test_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:

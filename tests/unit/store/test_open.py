@@ -33,3 +33,14 @@ def test_an_unknown_url_is_refused_without_its_secrets(url: str, tmp_path: Path)
     with pytest.raises(BadRequest, match="expected sqlite, mongodb://") as refusal:
         open_store(url, tmp_path)
     assert "secret" not in refusal.value.message
+
+
+@pytest.mark.anyio
+async def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="there is no database in"):
+        open_store("", tmp_path / "data", must_exist=True)
+    assert not (tmp_path / "data").exists()
+    made = open_store("", tmp_path / "data")
+    await made.open()
+    await made.close()
+    assert open_store("", tmp_path / "data", must_exist=True).name == made.name

@@ -1,0 +1,16 @@
+"""`awe-server check` and `export` look at what is there and make nothing."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from awe_server.cli import cli
+
+
+@pytest.mark.parametrize("command", ["check", "export"])
+def test_a_directory_without_a_database_is_refused_and_stays_as_it_is(command: str, tmp_path: Path) -> None:
+    ended = CliRunner().invoke(cli, [command, "--data", str(tmp_path)])
+    assert ended.exit_code == 1
+    assert "there is no database in" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

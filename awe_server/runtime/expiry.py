@@ -15,8 +15,7 @@ from urllib.parse import quote
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.views import job_document
-from awe_server.store.base import Delete, DeleteWhere, Match, Query
-from awe_server.store.query import matches
+from awe_server.store.base import Delete, DeleteWhere, Document, Match, Query
 from shared_models.errors import AweError, NodeNotFound
 from shared_models.ids import JobId
 from shared_models.states import JobState
@@ -57,20 +56,20 @@ class Expiry:
         removed = 0
         while True:
             page = await self._engine.find("jobs", Query(where=expired, limit=PAGE, order="expiration"))
-            gone = [job for job in page.documents if await self._remove(JobId(job["id"]), expired)]
+            gone = [job for job in page.documents if await self._remove(JobId(job["id"]), now)]
             removed += len(gone)
             if not gone:
                 break
         await self._sweep_leftovers()
         return removed
 
-    async def _remove(self, job_id: JobId, expired: Sequence[Match]) -> bool:
+    async def _remove(self, job_id: JobId, now: str) -> bool:
         """Remove it, unless somebody has changed it since the look, or does something with it right now."""
         job = await self._engine.get("jobs", job_id)
         live = self._engine.state.jobs.get(job_id)
         if live is not None:
             job = job_document(live)
-        if job is None or not matches(job, expired) or not self._engine.retire(job_id):
+        if job is None or not _has_expired(job, now) or not self._engine.retire(job_id):
             return False
         await self._engine.put(
             Delete("jobs", job_id),
@@ -104,6 +103,10 @@ class Expiry:
 
 #: Times before this one mean "never".
 EARLIEST = rfc3339(1.0)
+
+
+def _has_expired(job: Document, now: str) -> bool:
+    return job["state"] in EXPIRING and EARLIEST <= job["expiration"] < now
 
 
 def _names(folder: Path) -> list[str]:

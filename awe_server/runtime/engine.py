@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-RELOAD_PAUSE_S = 10.0  #: a bug that strikes again this soon is answered with 500 only
 VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
@@ -113,7 +112,6 @@ class Engine(StoredDocuments):
         )
         self._writer: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
-        self._no_reload_before_s = 0.0
         self._duties: Duties | None = None
 
     def attach(self, duties: Duties) -> None:
@@ -340,10 +338,8 @@ class Engine(StoredDocuments):
     def _distrust(self, exc: Exception) -> None:
         """A transition broke: begin again from the store."""
         log.critical("transition_failed", exc_info=exc, extra={"error": type(exc).__name__})
-        now_s = self.clock.monotonic()
-        if self._phase is not Phase.READY or now_s < self._no_reload_before_s:
+        if self._phase is not Phase.READY:
             return
-        self._no_reload_before_s = now_s + RELOAD_PAUSE_S
         self._phase, self._loaded = Phase.STARTING, False
         self._live.take()
         self._extra = []

@@ -25,6 +25,7 @@ class Ticker:
         self._engine = engine
         self._tick_s = tick_s
         self._last_s: float | None = None
+        self._broke = False  #: the last tick did
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -49,8 +50,11 @@ class Ticker:
         except Unavailable:
             self._last_s = None  # the state is being read; leases begin anew with it
         except Exception:
-            if self._engine.ready:
-                raise  # it broke again although the state was read anew
+            if self._broke or self._engine.ready:
+                raise  # it broke again although the state was read anew, or nobody reads it anew
+            self._broke = True
+        else:
+            self._broke = False
 
 
 def give_grace(state: State, ctx: Context, seconds: float) -> None:

@@ -226,6 +226,26 @@ async def test_a_broken_transition_begins_again_from_the_store() -> None:
     assert shop.fatal == []
 
 
+async def test_a_bug_that_strikes_again_leaves_nothing_half_changed_either() -> None:
+    shop = await Workshop().start()
+    job_id = await shop.submit(task())
+
+    def broken(state: State, ctx: Context) -> NoReturn:
+        job = state.jobs[job_id]
+        job.notes = "half"
+        state.touch_job(job)
+        raise KeyError("bug")
+
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            await shop.engine.do(broken)
+        await eventually(lambda: shop.engine.ready)
+        await shop.engine.settled()
+        assert shop.engine.state.jobs[job_id].notes == ""
+        assert (await shop.store.get("jobs", job_id) or {})["notes"] == ""
+    assert shop.fatal == []
+
+
 async def test_those_who_shared_a_batch_with_a_bug_are_told_to_try_again() -> None:
     shop = await Workshop().start()
     shop.store.gate.clear()

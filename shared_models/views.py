@@ -1,4 +1,5 @@
-"""What the API shows, as models: for the OpenAPI document and for typed results of the SDK.
+"""What the API shows, as models: for the OpenAPI document, and for whoever wants more than the SDK's dicts
+(`JobView.model_validate(awe.get_job(id))`).
 
 Replies are not built through these. Every key has a default, null means the default, and further keys are let
 through, so that replies of an older, newer or original server can be read too. Attribute names are the JSON
@@ -267,3 +268,47 @@ class NodeView(Shown):
     task: str | None = None
     tags: list[str] = Field(default_factory=list)
     header_lines: int = 0
+
+
+class Registered(ClientView):
+    """A client that has just registered."""
+
+    server_uuid: str
+    lease_s: float = Field(description="how long the server waits for a sign of life")
+
+
+class QueueCounts(BaseModel):
+    """How much there is of everything, by state."""
+
+    jobs: dict[str, int]
+    tasks: dict[str, int]
+    workunits: dict[str, int]
+    clients: dict[str, int]
+
+
+class Stored(BaseModel):
+    """What the server counted of an upload."""
+
+    size: int
+    md5: str
+    sha256: str
+
+
+class EventView(Shown):
+    """Something that happened."""
+
+    seq: int
+    time: str
+    code: str = Field(examples=["WD"])
+
+
+class Health(BaseModel):
+    """Whether this server works."""
+
+    live: bool
+    ready: bool
+    store: str = Field(examples=["sqlite:/var/lib/awe/awe.db"])
+    store_trouble: str = Field("", description="what the store answered last; empty when it works")
+    lease: bool = Field(description="this server is the one that writes")
+    version: str
+    server_uuid: str

@@ -14,10 +14,9 @@ from starlette.responses import Response
 from awe_server.api import views
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, whole
 from awe_server.api.deps import Asking, Served
-from awe_server.api.envelope import ok, refused
+from awe_server.api.envelope import Envelope, Refusal, ok, refused
 from awe_server.api.multipart import is_multipart, parts
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
-from awe_server.api.schemas import Envelope, Refusal, Registered
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.services import Services
@@ -36,7 +35,7 @@ from shared_models.errors import AweError, BadRequest, ClientNotFound, Conflict
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_HOLDS
 from shared_models.profile import ClientProfile, parse_profile
-from shared_models.views import ClientView
+from shared_models.views import ClientView, Registered
 
 router = APIRouter(prefix="/client", tags=["client"])
 

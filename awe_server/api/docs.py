@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
-from awe_server.api.schemas import Envelope, Refusal
+from awe_server.api.envelope import Envelope, Refusal
 from shared_models.errors import NotFound
 from shared_models.messages import ReplyMessage, RequestMessage
 

@@ -1,9 +1,10 @@
 """The reply everybody gets: `{"status", "data", "error"}`, lists with `limit`, `offset`, `total_count`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from awe_server.store.base import Page
@@ -12,6 +13,33 @@ from shared_models.errors import AweError, BadRange, InvalidDocument
 JSON = "application/json"
 MAX_SHOWN_CHARS = 1_000  #: of one error text: names in it come from outside
 MAX_SHOWN_TEXTS = 50
+
+T = TypeVar("T")
+
+
+class Envelope(BaseModel, Generic[T]):
+    """Every reply, for the OpenAPI document; replies do not go through these models."""
+
+    status: int = 200
+    data: T
+    error: None = None
+
+
+class Listing(Envelope[list[T]], Generic[T]):
+    """A page of a list."""
+
+    limit: int
+    offset: int
+    total_count: int = Field(description="everything that matches, not only this page")
+
+
+class Refusal(BaseModel):
+    """Every reply that is not 2xx: AWE's keys and a stable code."""
+
+    status: int = Field(examples=[404])
+    data: None = None
+    error: list[str] = Field(examples=[["job not found:0c61cd2f-7f0b-4c0e-93b3-8d6f4d6f5a10"]])
+    code: str = Field(examples=["job_not_found"])
 
 
 def ok(data: Any, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from awe_server.api.deps import Served
-from awe_server.api.envelope import ok
+from awe_server.api.envelope import Envelope, ok
 from awe_server.api.params import Parameters, plain_count
-from awe_server.api.schemas import Envelope, EventView
 from awe_server.runtime.services import Services
 from shared_models.limits import MAX_PAGE, MAX_WAIT_S
+from shared_models.views import EventView
 
 router = APIRouter(tags=["events"])
 

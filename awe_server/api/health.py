@@ -6,11 +6,11 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from awe_server.api.deps import services_at_any_time
-from awe_server.api.envelope import ok, refusal
+from awe_server.api.envelope import Envelope, Refusal, ok, refusal
 from awe_server.api.params import Flag, Parameters
 from awe_server.api.root import VERSION
-from awe_server.api.schemas import Envelope, Health, Refusal
 from awe_server.runtime.services import Services
+from shared_models.views import Health
 
 router = APIRouter(tags=["server"])
 

@@ -13,11 +13,10 @@ from starlette.responses import Response
 
 from awe_server.api import job_list, job_look, job_submit, views
 from awe_server.api.deps import Asking, BaseUrl, Served, beside
-from awe_server.api.envelope import ok, paged, refused
+from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refused
 from awe_server.api.job_list import JobListParameters
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
-from awe_server.api.schemas import Envelope, Listing, Refusal
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.engine import Engine

@@ -11,11 +11,10 @@ from awe_server.api import node_upload, views
 from awe_server.api.bodies import stream
 from awe_server.api.deps import Asking, Served
 from awe_server.api.downloads import etag, node_response
-from awe_server.api.envelope import ok, paged
+from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged
 from awe_server.api.job_list import any_type
 from awe_server.api.multipart import is_multipart
 from awe_server.api.params import Flag, NoParameters, Paging, Parameters, split_list
-from awe_server.api.schemas import Envelope, Listing, Refusal, Stored
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
@@ -25,7 +24,7 @@ from awe_server.store.base import Query as StoreQuery
 from shared_models.errors import BadRequest, Forbidden
 from shared_models.ids import decode_workunit_id
 from shared_models.limits import MAX_NAME_CHARS
-from shared_models.views import NodeView
+from shared_models.views import NodeView, Stored
 
 router = APIRouter(prefix="/node", tags=["node"])
 

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from awe_server.api.deps import Asking, Served
-from awe_server.api.envelope import ok
+from awe_server.api.envelope import Envelope, ok
 from awe_server.api.params import Flag, Parameters, one_of
-from awe_server.api.schemas import Envelope, QueueCounts
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.scheduler.queue import queue_counts, resume_queue, suspend_queue
 from shared_models.times import rfc3339
+from shared_models.views import QueueCounts
 
 router = APIRouter(prefix="/queue", tags=["queue"])
 

@@ -20,12 +20,11 @@ from awe_server.api import views, work_list, work_report
 from awe_server.api.bodies import stream as stream_body
 from awe_server.api.deps import Asking, BaseUrl, Served
 from awe_server.api.downloads import log_response
-from awe_server.api.envelope import ok, paged, refusal, refused
+from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refusal, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
-from awe_server.api.schemas import Envelope, Listing, Refusal
 from awe_server.api.work_list import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right

@@ -22,12 +22,11 @@ from awe_server.auth.policy import Right
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs
-from awe_server.scheduler.jobs import MAX_TOKEN_CHARS
 from awe_server.scheduler.state import Context, State
 from awe_server.store.base import Document
 from shared_models.errors import AweError, BadRequest, NotFound
 from shared_models.ids import JobId
-from shared_models.limits import MAX_TEXT_CHARS
+from shared_models.limits import MAX_TEXT_CHARS, MAX_TOKEN_CHARS
 from shared_models.states import JobState
 from shared_models.times import rfc3339
 from shared_models.views import JobView

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from awe_server.api.bodies import media_type, whole
 from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.runtime.services import Services
-from awe_server.scheduler.jobs import set_datatoken
 from awe_server.scheduler.state import Context, State
 from awe_server.scheduler.submit import submit_job
 from awe_server.scheduler.views import job_document, task_document
@@ -85,9 +84,9 @@ def submit(
     state: State, ctx: Context, document: JobDocument, job_id: JobId, owner: str, key: str, datatoken: str
 ) -> JobAndTasks:
     """Submit and give the documents as they are at this moment."""
-    job = submit_job(state, ctx, document, job_id=job_id, owner=owner, idempotency_key=key)
-    if datatoken:
-        set_datatoken(state, ctx, job.id, datatoken)
+    job = submit_job(
+        state, ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken
+    )
     return job_document(job), [task_document(task) for task in job.tasks]
 
 

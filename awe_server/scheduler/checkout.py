@@ -23,7 +23,7 @@ from awe_server.scheduler.demands import (
 from awe_server.scheduler.split import part_range
 from awe_server.scheduler.state import Client, Context, State, Task, Workunit
 from shared_models.errors import ClientNotFound, ClientSuspended, QueueSuspended
-from shared_models.ids import ClientId, WorkunitId
+from shared_models.ids import ClientId, JobId, WorkunitId
 from shared_models.messages import Free
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import rfc3339
@@ -152,10 +152,19 @@ def grant(
     if result.grants:
         client.total_checkout += len(result.grants)
         state.touch_client(client)
-        state.record("WC", workids=[g.unit.id for g in result.grants], clientid=client.id)
+        _record(state, client, result.grants)
     elif want > 0:
         _explain(state, client, budget, result)
     return result
+
+
+def _record(state: State, client: Client, grants: list[Grant]) -> None:
+    """One event for each job, so that who follows a job hears of it."""
+    by_job: dict[JobId, list[WorkunitId]] = {}
+    for grant in grants:
+        by_job.setdefault(grant.task.job.id, []).append(grant.unit.id)
+    for job_id, work_ids in by_job.items():
+        state.record("WC", jobid=job_id, workids=work_ids, clientid=client.id)
 
 
 def left(client: Client) -> Free:

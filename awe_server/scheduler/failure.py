@@ -263,7 +263,7 @@ def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
         "clientfailed": unit.client,
         "workfailed": unit.id,
         "taskfailed": unit.task.id,
-        "servernotes": reason,
+        "servernotes": reason[:MAX_NOTES_CHARS],
         "worknotes": failure.message[:MAX_NOTES_CHARS],
         "apperror": failure.stderr_tail[-MAX_APPERROR_CHARS:],
     }

@@ -35,7 +35,7 @@ def task_unfinishable(state: State, ctx: Context, task_id: TaskId, generation: i
     task.state = TaskState.SUSPEND
     task.notes = reason[:MAX_NOTES_CHARS]
     state.touch_task(task)
-    text = f"failed finishing task {task.id}, err={reason}"
+    text = f"failed finishing task {task.id}, err={reason}"[:MAX_NOTES_CHARS]
     halt_job(
         state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
     )

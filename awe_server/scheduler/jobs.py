@@ -25,12 +25,11 @@ from awe_server.scheduler.state import (
 )
 from shared_models.errors import BadRequest, Conflict, JobNotFound, TaskNotFound
 from shared_models.ids import JobId, make_task_id
-from shared_models.limits import MAX_NAME_CHARS, MAX_PRIORITY, MAX_TEXT_CHARS
+from shared_models.limits import MAX_NAME_CHARS, MAX_PRIORITY, MAX_TEXT_CHARS, MAX_TOKEN_CHARS
 from shared_models.states import JobState, TaskState, WorkunitState
 
 MANUALLY = "manually suspended"  #: AWE's reason when a person suspends a job
 MAX_EXPIRATION_S = 100 * 366 * 86_400  #: whoever wants more wants "never"
-MAX_TOKEN_CHARS = 8_192  #: a data token travels in a header
 
 _EXPIRATION = re.compile(r"([0-9]{1,12})([MHD])")
 _UNIT_S = {"M": 60, "H": 3_600, "D": 86_400}

@@ -42,7 +42,7 @@ def task_refused(state: State, ctx: Context, task_id: TaskId, generation: int, r
     task.state = TaskState.SUSPEND
     task.notes = reason[:MAX_NOTES_CHARS]
     state.touch_task(task)
-    text = f"failed enqueuing task {task.id}, err={reason}"
+    text = f"failed enqueuing task {task.id}, err={reason}"[:MAX_NOTES_CHARS]
     halt_job(
         state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
     )

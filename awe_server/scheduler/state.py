@@ -84,7 +84,7 @@ class State:
         self.starting: list[tuple[float, int, Job]] = []  #: heap of jobs that may not start yet
         self.delayed_seq = 0
         self.idempotency: dict[tuple[str, str], Job] = {}  #: by owner and key
-        self.stopped: dict[ClientId, None] = {}  #: clients that were removed: told to stop when they ask
+        self.stopped: dict[ClientId, None] = {}  #: clients removed of late: told to stop when they ask
 
     def take(self) -> Changes:
         """Hand over what was changed and start afresh."""

@@ -3,14 +3,14 @@
 from awe_server.scheduler.graph import check_graph
 from awe_server.scheduler.progress import advance_job
 from awe_server.scheduler.state import Context, Document, Job, State, Task
+from awe_server.scheduler.views import job_document, task_document
 from shared_models.documents import Info, JobDocument, TaskDocument
-from shared_models.errors import AlreadyExists, InvalidDocument
+from shared_models.errors import AlreadyExists, BadRequest, TooLarge
 from shared_models.ids import JobId, make_task_id
-from shared_models.limits import MAX_TASK_DOCUMENT_BYTES
+from shared_models.limits import MAX_NEW_STORED_BYTES, MAX_TOKEN_CHARS
 from shared_models.states import TaskState
+from shared_models.stored import oversize
 from shared_models.times import ZERO_TIME, rfc3339
-
-MAX_PROBLEMS_SHOWN = 20
 
 
 def submit_job(
@@ -21,22 +21,24 @@ def submit_job(
     job_id: JobId,
     owner: str,
     idempotency_key: str = "",
+    datatoken: str = "",
 ) -> Job:
     """Take a job in and start what is ready of it.
 
     A key with which the same owner submitted a live job gives that job again, whatever the document says.
-    Raises InvalidDocument (see graph.check_graph) and then keeps nothing of it.
+    `datatoken`: see jobs.set_datatoken. Raises InvalidDocument (see graph.check_graph), TooLarge, BadRequest
+    and then keeps nothing of it.
     """
     known = state.idempotency.get((owner, idempotency_key)) if idempotency_key else None
     if known is not None:
         return known
     if job_id in state.jobs:
         raise AlreadyExists(f"job {job_id} exists already")
+    if len(datatoken) > MAX_TOKEN_CHARS:
+        raise BadRequest("the token is too long")
     wanted = check_graph(document)
-    _check_sizes(document)
-    state.last_jid += 1
-    state.changes.counters = True
-    job = Job(job_id, state.last_jid, _info(ctx, document.info), _acl(owner))
+    job = Job(job_id, state.last_jid + 1, _info(ctx, document.info, has_token=bool(datatoken)), _acl(owner))
+    job.datatoken = datatoken
     job.shockhost = document.shockhost
     job.updatetime = ctx.wall_s
     job.idempotency = idempotency_key
@@ -44,6 +46,9 @@ def submit_job(
     tasks = [
         _task(job, i, doc, names) for i, (doc, names) in enumerate(zip(document.tasks, wanted, strict=True))
     ]
+    _check_sizes(job, tasks)
+    state.last_jid = job.jid
+    state.changes.counters = True
     take_in(state, job, tasks)
     state.touch_job(job)
     for task in tasks:
@@ -71,10 +76,10 @@ def take_in(state: State, job: Job, tasks: list[Task]) -> None:
     job.revision = job.own_revision + sum(task.revision for task in tasks)
 
 
-def _info(ctx: Context, info: Info) -> Document:
+def _info(ctx: Context, info: Info, *, has_token: bool) -> Document:
     return {
         **info.model_dump(),
-        "auth": False,
+        "auth": has_token,
         "submittime": rfc3339(ctx.wall_s),
         "startedtime": ZERO_TIME,
         "completedtime": ZERO_TIME,
@@ -109,12 +114,14 @@ def _task(job: Job, index: int, doc: TaskDocument, names: list[str]) -> Task:
     return task
 
 
-def _check_sizes(document: JobDocument) -> None:
-    """A task is one document of the store, also with what the server adds to it."""
-    problems = []
-    for i, task in enumerate(document.tasks):
-        size = len(task.model_dump_json())
-        if size > MAX_TASK_DOCUMENT_BYTES:
-            problems.append(f"tasks[{i}]: has {size} bytes, the limit is {MAX_TASK_DOCUMENT_BYTES}")
-    if problems:
-        raise InvalidDocument(problems[:MAX_PROBLEMS_SHOWN])
+def _check_sizes(job: Job, tasks: list[Task]) -> None:
+    """Job and tasks are documents of the store, also with all that the server adds to them later."""
+    for i, task in enumerate(tasks):
+        if size := oversize(task_document(task), MAX_NEW_STORED_BYTES):
+            raise TooLarge(f"tasks[{i}]: needs {size} bytes as stored, the limit is {MAX_NEW_STORED_BYTES}")
+    whole = {**job_document(job), "task_names": [task.name for task in tasks]}
+    if size := oversize(whole, MAX_NEW_STORED_BYTES):
+        raise TooLarge(
+            f"info and the ids of all {len(tasks)} tasks: need {size} bytes as stored, "
+            f"the limit is {MAX_NEW_STORED_BYTES}"
+        )

@@ -11,6 +11,7 @@ from awe_server.scheduler.failure import put_aside, withdraw_all
 from awe_server.scheduler.state import Client, Context, State
 from shared_models.errors import ClientNotFound, Conflict
 from shared_models.ids import ClientId
+from shared_models.limits import MAX_STOPPED
 
 MANUALLY = "manually suspended"
 
@@ -70,6 +71,8 @@ def remove_client(state: State, ctx: Context, client_id: ClientId) -> None:
     state.tell(client)
     forget_client(state, client)
     state.stopped[client.id] = None
+    if len(state.stopped) > MAX_STOPPED:
+        del state.stopped[next(iter(state.stopped))]
     state.record("CU", clientid=client.id, name=client.name, reason="removed")
 
 

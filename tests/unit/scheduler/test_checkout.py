@@ -44,13 +44,23 @@ def test_the_first_checkout_changes_workunit_task_job_and_client(world: World) -
         "t_1": "checkout",
         "c1": "active-busy",
     }
-    assert [(e.code, e.fields) for e in changes.events] == [("WC", {"workids": [unit.id], "clientid": "c1"})]
+    told = [(e.code, e.fields) for e in changes.events]
+    assert told == [("WC", {"jobid": job.id, "workids": [unit.id], "clientid": "c1"})]
     assert (unit.attempt, unit.token, unit.client, unit.checkout_time) == (1, "token-1", "c1", world.wall_s)
     assert job.info["startedtime"] == "2026-01-01T12:00:00.000000Z"
     assert job.tasks[0].starteddate == world.wall_s
     assert (job.tasks[0].fresh_rank, job.tasks[0].max_attempt) == (2, 1)
     world.take()
     assert changed(world.state.take()) == {"t": "in-progress", "t_2": "checkout", "c1": "active-busy"}
+
+
+def test_a_checkout_is_told_for_each_job_of_its_own(world: World) -> None:
+    world.client()
+    one, two = (world.submit(a_job().task("t", parts=2)) for _ in range(2))
+    world.state.take()
+    world.checkout(want=4)
+    told = [(e.code, e.fields["jobid"], len(e.fields["workids"])) for e in world.state.take().events]
+    assert told == [("WC", one.id, 2), ("WC", two.id, 2)]
 
 
 def test_a_million_ranks_cost_nothing_until_they_run(world: World) -> None:

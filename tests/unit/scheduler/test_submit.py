@@ -4,13 +4,24 @@ from time import process_time
 
 import pytest
 
+from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.graph import find_cycle
-from awe_server.scheduler.state import PrepareTask
+from awe_server.scheduler.jobs import set_datatoken, set_pipeline
+from awe_server.scheduler.ready import task_prepared, task_refused
+from awe_server.scheduler.state import Job, PrepareTask
 from awe_server.scheduler.submit import submit_job
-from shared_models.documents import JobDocument
-from shared_models.errors import AlreadyExists, InvalidDocument
-from shared_models.limits import MAX_TASK_DOCUMENT_BYTES
+from awe_server.scheduler.views import documents
+from shared_models.documents import IO, JobDocument
+from shared_models.errors import AlreadyExists, BadRequest, InvalidDocument, TooLarge
+from shared_models.limits import (
+    MAX_IO,
+    MAX_NEW_STORED_BYTES,
+    MAX_STORED_BYTES,
+    MAX_TEXT_CHARS,
+    MAX_TOKEN_CHARS,
+)
 from shared_models.states import JobState, TaskState
+from shared_models.stored import oversize
 from tests.builders import World, a_job, changed, job_id, snapshot
 
 
@@ -176,10 +187,91 @@ def test_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None:
     assert process_time() - began < 2
 
 
-def test_a_task_that_would_not_fit_into_a_store_document_is_refused(world: World) -> None:
-    job = a_job().task("a").task("b", userattr={"k": "v" * MAX_TASK_DOCUMENT_BYTES})
-    (problem,) = refused(world, job)
-    assert problem.startswith("tasks[1]: has ")
+@pytest.mark.parametrize(
+    "userattr",
+    [{"k": "v" * MAX_NEW_STORED_BYTES}, {"k": [0] * (MAX_NEW_STORED_BYTES // 8)}],
+    ids=["as JSON", "as BSON"],
+)
+def test_a_task_that_would_not_fit_into_a_store_document_is_refused(
+    world: World, userattr: dict[str, object]
+) -> None:
+    text = too_large(world, a_job().task("a").task("b", userattr=userattr))
+    assert text.startswith("tasks[1]: needs ")
+    assert text.endswith(f"the limit is {MAX_NEW_STORED_BYTES}")
+
+
+def test_a_job_whose_own_document_would_not_fit_is_refused(world: World) -> None:
+    job = a_job()
+    for i in range(40_000):
+        job.task(f"{i:0255}")
+    assert too_large(world, job).startswith("info and the ids of all 40000 tasks: need ")
+
+
+def too_large(world: World, job: object) -> str:
+    """The text a document is refused with for its size; checks that nothing of it is kept."""
+    before = snapshot(world.state)
+    with pytest.raises(TooLarge) as refusal:
+        world.submit(job)  # type: ignore[arg-type]
+    assert snapshot(world.state) == before
+    assert world.state.changes.is_empty()
+    return refusal.value.message
+
+
+LONG = "\x01" * 100_000  #: in signs that need most room
+
+
+def the_largest_job(world: World) -> Job:
+    """One that only just may be submitted, and so may its task."""
+    files = [{"filename": f"{i:04}{'f' * 250}"} for i in range(MAX_IO)]
+    document = a_job(noretry=True, userattr={"k": "v" * (MAX_NEW_STORED_BYTES - 10_000)}).task("t").build()
+    (task,) = document.tasks
+    task.inputs, task.outputs = ([IO(**file) for file in files] for _ in range(2))  # type: ignore[arg-type]
+    task.userattr = {"k": "v" * (MAX_NEW_STORED_BYTES - 2_000_000)}
+    return world.submit(document)
+
+
+def all_can_be_stored(world: World) -> bool:
+    found = documents(world.state, world.state.take())
+    return not [document["id"] for _, document in found if oversize(document, MAX_STORED_BYTES)]
+
+
+def test_a_prepared_and_failed_job_can_be_stored_however_large_it_was(world: World) -> None:
+    job = the_largest_job(world)
+    (task,) = job.tasks
+    world.client()
+    facts = TaskFacts(
+        inputs=[InputFact(io["filename"], "n" * 36, 1_000_000, "m" * 32) for io in task.inputs],
+        outputs=[OutputFact(io["filename"], "n" * 36) for io in task.outputs],
+        note=LONG,
+    )
+    task_prepared(world.state, world.ctx, task.id, 1, facts)
+    set_pipeline(world.state, world.ctx, job.id, "\x01" * MAX_TEXT_CHARS)
+    set_datatoken(world.state, world.ctx, job.id, "t" * MAX_TOKEN_CHARS)
+    assert all_can_be_stored(world)
+    world.fail(world.take(), message=LONG, stderr_tail=LONG)
+    assert job.state == JobState.SUSPEND
+    assert all_can_be_stored(world)
+
+
+def test_a_refused_job_can_be_stored_however_large_it_was(world: World) -> None:
+    job = the_largest_job(world)
+    task_refused(world.state, world.ctx, job.tasks[0].id, 1, LONG)
+    assert job.state == JobState.SUSPEND
+    assert all_can_be_stored(world)
+
+
+def test_a_data_token_comes_with_the_job_or_not_at_all(world: World) -> None:
+    document = a_job().task("t").build()
+    job = submit_job(world.state, world.ctx, document, job_id=job_id(1), owner="o", datatoken="secret")
+    assert job.datatoken == "secret"
+    assert job.info["auth"] is True
+    before = snapshot(world.state)
+    with pytest.raises(BadRequest):
+        submit_job(
+            world.state, world.ctx, document, job_id=job_id(2), owner="o",
+            datatoken="x" * (MAX_TOKEN_CHARS + 1),
+        )  # fmt: skip
+    assert snapshot(world.state) == before
 
 
 def test_no_task_starts_before_start_at(world: World) -> None:

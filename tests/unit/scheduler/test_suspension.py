@@ -6,6 +6,7 @@ from awe_server.scheduler import suspension
 from awe_server.scheduler.clients import heartbeat
 from shared_models.errors import ClientNotFound, ClientSuspended, Conflict
 from shared_models.ids import ClientId
+from shared_models.limits import MAX_STOPPED
 from shared_models.states import ClientStatus, WorkunitState
 from tests.builders import Stored, World, a_job, changed
 
@@ -140,3 +141,10 @@ def test_a_removed_client_is_told_to_stop_until_it_registers_anew(world: World, 
     assert heartbeat(world.state, world.ctx, C1, None).stop
     world.client(incarnation="i2")
     assert world.exchange(incarnation="i2").stop is False
+
+
+def test_only_the_last_removed_clients_are_remembered(world: World) -> None:
+    for i in range(MAX_STOPPED + 1):
+        world.client(f"c{i}")
+        suspension.remove_client(world.state, world.ctx, ClientId(f"c{i}"))
+    assert list(world.state.stopped) == [f"c{i}" for i in range(1, MAX_STOPPED + 1)]

@@ -1,7 +1,8 @@
 """What the scheduler asks for: done beside the requests, a few at a time, tried again until it is done.
 
-An effect is never lost: it starts when the batch that asked for it is durable, and after a restart recovery
-asks again. Each is fenced by its task's generation, so a late or doubled one changes nothing.
+An effect starts when the batch that asked for it is durable. PrepareTask and FinishTask are never lost: after
+a restart recovery asks again, and each is fenced by its task's generation, so a late or doubled one changes
+nothing. DeleteNodes is not asked again: of a job that is gone the sweep finds the nodes (expiry.py).
 """
 
 import asyncio

@@ -129,7 +129,7 @@ class Preparer:
             if units is None:
                 return
             found.index, found.units = kind, units
-            if enough(task, kind, units):
+            if enough(task, units):
                 return
 
     async def _index(self, io: Document, kind: str, found: _Findings) -> int | None:

@@ -39,7 +39,7 @@ def check(state: State) -> list[str]:
     broken: list[str] = []
     broken += _registries(state)
     for job in state.jobs.values():
-        broken += [f"{job!r}: {fact}" for fact in _job(state, job)]
+        broken += [f"{job!r}: {fact}" for fact in _job(job)]
         for task in job.tasks:
             broken += [f"{task!r}: {fact}" for fact in (*_task(state, task), *_ranks(task), *_queueing(task))]
     for unit in state.workunits.values():
@@ -85,7 +85,7 @@ def _registries(state: State) -> Facts:
         yield "demands and demand_list differ"
 
 
-def _job(state: State, job: Job) -> Facts:
+def _job(job: Job) -> Facts:
     states = {task.state for task in job.tasks}
     if [task.index for task in job.tasks] != list(range(len(job.tasks))):
         yield "tasks are not in order"

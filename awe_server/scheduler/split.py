@@ -39,7 +39,7 @@ def index_candidates(task: Task) -> tuple[str, ...]:
     return (named,) if named else DEFAULT_KINDS
 
 
-def enough(task: Task, kind: str, units: int) -> bool:
+def enough(task: Task, units: int) -> bool:
     """Whether an index has a unit for each workunit that was asked for."""
     return units >= task.totalwork_wanted
 

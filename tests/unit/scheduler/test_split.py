@@ -53,8 +53,8 @@ def test_nothing_is_cut_unless_more_than_one_workunit_is_wanted(world: World) ->
 def test_the_only_input_is_cut_by_the_default_kinds(world: World) -> None:
     task = a_task(world, a_job().task("t", parts=2).reads("in"))
     assert index_candidates(task) == ("chunkrecord", "record")
-    assert enough(task, "record", 2)
-    assert not enough(task, "chunkrecord", 1)
+    assert enough(task, 2)
+    assert not enough(task, 1)
     by_size = a_task(world, a_job().task("t", maxworksize=50).reads("in"))
     assert index_candidates(by_size) == ("chunkrecord", "record")
 

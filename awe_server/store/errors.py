@@ -16,9 +16,10 @@ class StoreCorrupt(AweError):
 
     code = "store_corrupt"
 
-    def __init__(self, path: Path | str, detail: str) -> None:
+    def __init__(self, message: str = "", *, path: Path | str = "?", detail: str = "?") -> None:
         super().__init__(
-            f"{path} is damaged ({detail}); it was left as it is: restore a backup, "
+            message
+            or f"{path} is damaged ({detail}); it was left as it is: restore a backup, "
             f"save what is readable with `sqlite3 {path} .recover`, or move it away to start empty",
             path=str(path),
             detail=detail,

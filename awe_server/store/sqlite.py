@@ -257,7 +257,9 @@ class SqliteStore:
         try:
             document: Document = decode(doc)
         except ValueError as exc:
-            raise StoreCorrupt(self._path, f"document {id} of {collection} is not readable") from exc
+            raise StoreCorrupt(
+                path=self._path, detail=f"document {id} of {collection} is not readable"
+            ) from exc
         return document
 
 

@@ -76,9 +76,9 @@ def translated(path: Path, action: str) -> Iterator[None]:
         raise BadRequest("an id or value is not valid Unicode text") from exc
     except sqlite3.Error as exc:
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
-            raise StoreCorrupt(path, str(exc)) from exc
+            raise StoreCorrupt(path=path, detail=str(exc)) from exc
         if str(exc).startswith(_NOT_TEXT):  # what follows is the document, secrets included
-            raise StoreCorrupt(path, "a text in it is not UTF-8") from None
+            raise StoreCorrupt(path=path, detail="a text in it is not UTF-8") from None
         raise StoreUnavailable(f"{path}: cannot {action}: {exc}", op=action) from exc
 
 
@@ -90,14 +90,14 @@ def prepare(path: Path, busy_s: float) -> None:
     if not path.exists():
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
-            raise StoreCorrupt(path, f"missing, although {wal.name} is there")
+            raise StoreCorrupt(path=path, detail=f"missing, although {wal.name} is there")
         _create(path)
     with path.open("rb") as file:
         head = file.read(100)
     if len(head) < 100:
-        raise StoreCorrupt(path, "cut short: no header")
+        raise StoreCorrupt(path=path, detail="cut short: no header")
     if not head.startswith(_MAGIC):
-        raise StoreCorrupt(path, "not an SQLite database")
+        raise StoreCorrupt(path=path, detail="not an SQLite database")
     with translated(path, "read"), contextlib.closing(connect(path, read_only=True, busy_s=busy_s)) as db:
         _inspect(db, path)
 
@@ -136,17 +136,17 @@ def _create(path: Path) -> None:
 def _inspect(db: sqlite3.Connection, path: Path) -> None:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if "meta" not in tables:
-        raise StoreCorrupt(path, "not a database of this server")
+        raise StoreCorrupt(path=path, detail="not a database of this server")
     found = db.execute("SELECT doc FROM meta WHERE id = 'format'").fetchone()
     version = decode(found[0]).get("version") if found else None
     if version != FORMAT_VERSION:
         raise StoreVersion(name=path, found=version, wanted=FORMAT_VERSION)
     missing = set(COLLECTIONS) - tables
     if missing:
-        raise StoreCorrupt(path, f"collections are missing: {', '.join(sorted(missing))}")
+        raise StoreCorrupt(path=path, detail=f"collections are missing: {', '.join(sorted(missing))}")
     damage = find_damage(db, "quick_check", INSPECT_S)
     if damage:
-        raise StoreCorrupt(path, damage[0])
+        raise StoreCorrupt(path=path, detail=damage[0])
 
 
 def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float) -> list[str]:

@@ -131,7 +131,7 @@ async def test_a_slow_store_is_waited_for() -> None:
 async def test_a_damaged_store_is_refused() -> None:
     class Damaged(FaultyStore):
         async def open(self) -> None:
-            raise StoreCorrupt("/data/awe.db", "malformed")
+            raise StoreCorrupt(path="/data/awe.db", detail="malformed")
 
     shop = Workshop(Damaged())
     with pytest.raises(StoreCorrupt, match=r"/data/awe\.db is damaged"):

@@ -15,7 +15,7 @@ from awe_server.scheduler.state import ACTIVE_JOBS, RUNNING_TASKS, Client, Job, 
 from shared_models.states import WorkunitState
 
 #: clientgroups, app, cores, memory_bytes, disk_bytes, gpus, needs a container
-DemandKey = tuple[frozenset[str], str, int, int, int, int, bool]
+DemandKey = tuple[frozenset[str], str, int, int, int, int, bool, bool]
 
 #: priority turned round, user (fair policy only)
 LaneKey = tuple[int, str]
@@ -66,12 +66,13 @@ class Demand:
         "listed",
         "memory_bytes",
         "needs_container",
+        "needs_native",
     )
 
     def __init__(self, key: DemandKey) -> None:
         self.key = key
-        self.groups, self.app, self.cores, self.memory_bytes, self.disk_bytes, self.gpus, container = key
-        self.needs_container = container
+        self.groups, self.app, self.cores, self.memory_bytes, self.disk_bytes, self.gpus = key[:6]
+        self.needs_container, self.needs_native = key[6:]
         self.lanes: list[Lane] = []  #: best first
         self.listed = 0  #: tasks that have work now
 
@@ -93,6 +94,24 @@ def demand_key(task: Task) -> DemandKey:
         int(want.get("disk_bytes", 0)),
         int(want.get("gpus", 0)),
         bool(cmd.get("Dockerimage") or cmd.get("dockerPull")),
+        _is_more_than_awe(task),
+    )
+
+
+def _is_more_than_awe(task: Task) -> bool:
+    """Whether the task asks for what a stock AWE worker does not know and would leave out in silence.
+
+    Source: AWE lib/worker; `cmd_script` is run in containers only, and of an array's inputs, which nobody
+    cuts, it would ask for parts.
+    """
+    cmd = task.cmd
+    in_container = bool(cmd.get("Dockerimage") or cmd.get("dockerPull"))
+    return bool(
+        (cmd.get("cmd_script") and not in_container)
+        or any(cmd.get(key) for key in ("stdin", "stdout", "stderr"))
+        or task.time_limit_s
+        or any(io.get("optional") for io in task.outputs)
+        or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
     )
 
 
@@ -253,6 +272,11 @@ def no_container(demand: Demand, client: Client) -> str | None:
     return "no_container" if demand.needs_container and client.native and not client.containers else None
 
 
+def stock_worker(demand: Demand, client: Client) -> str | None:
+    """The task asks for more than a stock AWE worker can do."""
+    return "stock_worker" if demand.needs_native and not client.native else None
+
+
 def too_small(demand: Demand, client: Client) -> str | None:
     """The client as a whole has less than one workunit takes. Unknown cores (0) count as one."""
     if demand.cores > (client.cores or 1):
@@ -264,7 +288,7 @@ def too_small(demand: Demand, client: Client) -> str | None:
     return "not_enough_gpus" if demand.gpus > client.gpus else None
 
 
-PREDICATES = (wrong_group, wrong_app, no_container, too_small)
+PREDICATES = (wrong_group, wrong_app, no_container, stock_worker, too_small)
 
 
 def unfit(demand: Demand, client: Client) -> str | None:

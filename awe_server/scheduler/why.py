@@ -252,6 +252,8 @@ def _missing(demand: Demand, reason: str) -> str:
         return f"no live client{where}"
     if reason == "wrong_app":
         return f"no live client{where} offers app `{demand.app}`"
+    if reason == "stock_worker":
+        return f"no live client{where} can do more than AWE's own workers, and this command needs more"
     return f"no live client{where} that offers app `{demand.app}` has a container engine"
 
 

@@ -1,6 +1,7 @@
 """Who gets what, in which order, and what a checkout changes."""
 
 from time import process_time
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from awe_server.scheduler.jobs import resume_job, set_clientgroups, set_priority
 from awe_server.scheduler.queue import resume_queue, suspend_queue
 from awe_server.scheduler.suspension import resume_client, suspend_client
 from awe_server.scheduler.tick import tick
+from awe_server.scheduler.why import why_job
 from shared_models.documents import JobDocument
 from shared_models.errors import ClientNotFound, ClientSuspended, QueueSuspended
 from shared_models.ids import ClientId
@@ -209,6 +211,27 @@ class TestEligible:
         assert skipped(world) == {"no_container": 1}
         assert names(world, "c2", 1) == ["1t1"]
         assert names(world, "c3", 1) == ["1t2"]
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"cmd": {"cmd_script": ["echo"]}},
+            {"cmd": {"name": "x", "stdout": "out.txt"}},
+            {"cmd": {"name": "x"}, "time_limit_s": 1.0},
+            {"cmd": {"name": "x"}, "outputs": [{"filename": "out", "optional": True}]},
+        ],
+    )
+    def test_what_a_stock_worker_would_leave_out_is_not_for_it(
+        self, world: World, keys: dict[str, Any]
+    ) -> None:
+        job = world.submit(JobDocument.model_validate({"tasks": [{"taskid": "t", **keys}]}))
+        if "outputs" in keys:
+            world.prepare(job.tasks[0])
+        world.stock_client("c1")
+        assert skipped(world) == {"stock_worker": 1}
+        assert "more than AWE's own workers" in str(why_job(world.state, world.ctx, job.id))
+        world.client("c2")
+        assert names(world, "c2", 1) == ["1t0"]
 
     def test_what_is_free_bounds_how_many(self, world: World) -> None:
         world.client()

@@ -28,6 +28,7 @@ def test_the_job_document(world: World) -> None:
         "task_names": ["a", "b"],
         "revision": job.revision,
         "_own_revision": job.own_revision,
+        "_jid": 10_001,
         "_idempotency": "k",
         "_datatoken": "",
     }

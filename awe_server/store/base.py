@@ -6,9 +6,11 @@ otherwise ordered writes, so a torn batch is a prefix). An internal seam, free t
 meaning starts as a test in tests/contract/store_suite.py.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from awe_server.store.documents import encode
 
 Document = dict[str, Any]
 
@@ -86,6 +88,16 @@ class Query:
     descending: bool = False
     limit: int = 0  #: 0 = no limit
     offset: int = 0
+
+
+def check_storable(operations: Iterable[Operation]) -> None:
+    """Refuse before a batch is made what every store would refuse in the middle of it.
+
+    Raises InvalidDocument for a document without id, that is not JSON, or too large.
+    """
+    for operation in operations:
+        if isinstance(operation, Put):
+            encode(operation.document)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from awe_server.store.base import Document
 from shared_models.errors import InvalidDocument
 from shared_models.limits import MAX_STORED_BYTES
 from shared_models.stored import oversize
@@ -15,7 +14,7 @@ from shared_models.stored import oversize
 _MAX_INT = 2**63 - 1  #: of BSON; JSON and Python know larger ones
 
 
-def encode(document: Document) -> bytes:
+def encode(document: dict[str, Any]) -> bytes:
     """Give a document's JSON; the caller's dict may change afterwards.
 
     Raises InvalidDocument if it has no id, is not JSON (integers: 64 bits), or larger than
@@ -33,7 +32,7 @@ def encode(document: Document) -> bytes:
     return text
 
 
-def _dumped(document: Document) -> bytes:
+def _dumped(document: dict[str, Any]) -> bytes:
     """Its JSON. Numbers are looked at one by one only if there is one of more than 53 bits."""
     try:
         return orjson.dumps(document, option=orjson.OPT_STRICT_INTEGER)

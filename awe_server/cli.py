@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +21,25 @@ from awe_server.store.open import open_store
 from shared_models.errors import AweError
 
 cli = typer.Typer(
-    name="awe-server", no_args_is_help=True, add_completion=False, help="The AWE job server.",
+    name="awe-server", no_args_is_help=True, add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
 )  # fmt: skip
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"awe-server {version('awe')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The AWE job server."""
+
 
 Data = Annotated[Path | None, typer.Option("--data", help="Data directory (default: awe-data).")]
 StoreUrl = Annotated[
@@ -54,16 +71,20 @@ def serve(
     store: StoreUrl = None,
     config: Config = None,
     policy: Annotated[str | None, typer.Option(help="fcfs or fair (default: fcfs).")] = None,
-    public_url: Annotated[str | None, typer.Option(help="How clients reach the server.")] = None,
+    public_url: Annotated[
+        str | None, typer.Option(help="How clients reach the server (default: as they ask).")
+    ] = None,
     lease_s: Annotated[
-        float | None, typer.Option(help="Seconds until a silent client loses its work.")
+        float | None, typer.Option(help="Seconds until a silent client loses its work (default: 60).")
     ] = None,
     standby: Annotated[
         bool | None,
         typer.Option("--standby", help="Wait while another server owns the store, then take over."),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, typer.Option(help="human or json.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error (default: info).")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(help="human or json (default: human).")] = None,
 ) -> None:
     """Run the server until SIGTERM or SIGINT."""
     settings = _settings(

@@ -104,7 +104,7 @@ def _task_row(task: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def watch(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
-    """Wait until a job has ended: exit code 0 completed, 1 suspended or failed, 3 server not reachable."""
+    """Wait until a job has ended: exit code 0 completed, 1 suspended, failed or deleted."""
     with AweClient(server) as awe:
         job_id = job_id_of(awe, job)
         # A server that goes away is waited for; one that is not there to begin with is not.
@@ -152,7 +152,9 @@ def resume(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fa
 
 def recompute(
     job: JobArgument,
-    task: Annotated[str, typer.Argument(help="The task to begin with; all that depend on it follow.")],
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="The task to begin with; all that depend on it follow.")
+    ],
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
@@ -162,7 +164,7 @@ def recompute(
 
 
 def resubmit(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
-    """Run a whole job again."""
+    """Run a whole job again, under the same id."""
     with AweClient(server) as awe:
         _say(awe.resubmit_job(job_id_of(awe, job)), as_json)
 

@@ -27,8 +27,10 @@ def logs(
 ) -> None:
     """Print the logs of a job or of one workunit.
 
-    Of one workunit, its standard output goes to ours and its standard error to ours. With --follow it is
-    standard output unless --stderr is given, and with --json as well a line of JSON for each piece.
+    The standard output and standard error of one workunit go to those of this command.
+
+    --follow follows standard output unless --stderr is given; with --json it prints a line of JSON for each
+    piece.
     """
     streams: tuple[tuple[LogName, bool], ...] = (("stdout", stdout), ("stderr", stderr))
     names = [name for name, only in streams if only or stdout == stderr]
@@ -77,12 +79,16 @@ def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_js
     if as_json:
         print_json(report)
         return
+    silent = True
     for entry in report["tasks"]:
         for workunit in entry["workunits"]:
             for name in names:
                 if text := workunit["logs"].get(name):
+                    silent = False
                     note(f"--- {workunit['wuid']} {name}")
                     print_line(text.rstrip("\n"))
+    if silent:
+        note(f"nothing was written so far; awe why {report['id']} says how the job stands")
 
 
 def _wanted(tasks: list[dict[str, Any]], job_id: str, name: str) -> list[dict[str, Any]]:

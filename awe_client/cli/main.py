@@ -17,7 +17,6 @@ from shared_models.errors import AweError
 
 app = typer.Typer(
     name="awe",
-    help="Submit, watch and steer jobs. The server is --server or AWE_SERVER.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -68,7 +67,10 @@ def options(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; may also follow the command.")] = False,
 ) -> None:
-    """Submit, watch and steer jobs. The server is --server or AWE_SERVER."""
+    """Submit, watch and steer jobs. The server is --server or AWE_SERVER.
+
+    Exit codes: 0 fine, 1 job not completed or request refused, 2 wrong usage or no such thing, 3 no server.
+    """
     if server:
         os.environ["AWE_SERVER"] = server
     if as_json:

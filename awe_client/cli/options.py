@@ -6,9 +6,18 @@ import typer
 
 DEFAULT_SERVER = "http://127.0.0.1:8001"
 
+
+def _http_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"{text!r} has to begin with http:// or https://, such as {DEFAULT_SERVER}")
+    return text
+
+
 Server = Annotated[
     str,
-    typer.Option("--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True),
+    typer.Option(
+        "--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True, callback=_http_url
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 JobOrWorkArgument = Annotated[

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from awe_client.api import AweClient
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
-from awe_client.cli.output import print_json, print_line, print_table, state_text
+from awe_client.cli.output import note, print_json, print_line, print_table, state_text
 
 
 def clients(
@@ -34,6 +34,10 @@ def clients(
         ("NAME", "GROUP", "STATUS", "CORES", "RUNS", "DONE", "FAILED", "SKIPS", "ID"),
         [_row(client) for client in found],
     )
+    for client in found:
+        if client["suspended"]:
+            reason = client["suspend_reason"] or "no reason given"
+            note(f"{client['name']} is suspended: {reason}; to end that: awe clients --resume {client['id']}")
 
 
 def _row(client: dict[str, Any]) -> tuple[str | Text, ...]:

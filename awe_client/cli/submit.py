@@ -37,7 +37,7 @@ def pairs(items: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, s
 def upload(awe: AweClient, path: Path, name: str) -> str:
     """Put a file into the node store, with a bar on a terminal; return the node's id."""
     if not path.is_file():
-        raise BadRequest(f"{path}: there is no such file")
+        raise BadRequest(f"{path}: {'not a file' if path.exists() else 'there is no such file'}")
     screen = console(stderr=True)
     bar = Progress(
         TextColumn("upload {task.description}"),
@@ -108,11 +108,15 @@ def submit(
     ],
     uploads: Annotated[
         list[str] | None,
-        typer.Option("--upload", metavar="NAME=PATH", help="Upload a file as the input of that name."),
+        typer.Option(
+            "--upload", metavar="NAME=PATH", help="Upload a file as the input of that name; repeatable."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Fill the placeholder #KEY of an AWE template."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Fill the placeholder #KEY of an AWE template; repeatable."
+        ),
     ] = None,
     watch: Watch = False,
     server: Server = DEFAULT_SERVER,
@@ -148,7 +152,10 @@ def hand_over(awe: AweClient, job: dict[str, Any], *, watch: bool, as_json: bool
     """Say which job it became, or watch it to its end."""
     if watch:
         note(f"job {job['jid']} submitted: {job['id']}")
-        raise typer.Exit(watch_job(awe, job["id"], as_json=as_json))
+        code = watch_job(awe, job["id"], as_json=as_json)
+        if not (code or as_json):
+            note(f"awe show {job['id']} lists its outputs, awe node get NODE fetches one")
+        raise typer.Exit(code)
     if as_json:
         print_json(job)
     else:
@@ -159,31 +166,46 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD ARGS", help="The command, after --.")],
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--input", "-i", help="Upload this file; the command finds it under its name."),
+        typer.Option(
+            "--input", "-i", help="Upload this file; the command finds it under its name; repeatable."
+        ),
     ] = None,
     outputs: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="Keep this file that the command writes.")
+        list[str] | None,
+        typer.Option("--output", "-o", help="Keep this file that the command writes; repeatable."),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Cut the first input into parts of at most this size, e.g. 50MB.")
+        str, typer.Option(help="Cut the first input into parts of at most this size, in whole MB: 50MB.")
     ] = "",
     parts: Annotated[
         int | None, typer.Option(min=1, help="Cut the first input into this many parts.")
     ] = None,
-    index: Annotated[str, typer.Option(help="Where to cut: record, line, size, chunkrecord.")] = "",
+    index: Annotated[
+        str,
+        typer.Option(
+            help="Where to cut: record (default; FASTA, FASTQ, SAM or lines), line, size, chunkrecord."
+        ),
+    ] = "",
     array: Annotated[str, typer.Option(help="Run once for each index, e.g. 1-100 (AWE_ARRAY_INDEX).")] = "",
-    name: Annotated[str, typer.Option(help="The job's name.")] = "",
-    group: Annotated[str, typer.Option(help="Client groups that may run it (comma list).")] = "",
+    name: Annotated[str, typer.Option(help="The job's name (default: the command).")] = "",
+    group: Annotated[
+        str, typer.Option(help="Client groups that may run it, a comma list (default: any).")
+    ] = "",
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 1,
     environ: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="KEY=VALUE", help="Set an environment variable."),
+        typer.Option("--env", "-e", metavar="KEY=VALUE", help="Set an environment variable; repeatable."),
     ] = None,
     cores: Annotated[int, typer.Option(min=1, help="Cores of one workunit.")] = 1,
-    memory: Annotated[str, typer.Option(help="Memory of one workunit, e.g. 4GB.")] = "",
+    memory: Annotated[
+        str, typer.Option(help="Memory that one workunit needs, e.g. 4GB (default: any).")
+    ] = "",
     time_limit: Annotated[int, typer.Option(min=0, help="Seconds one workunit may run; 0 = no limit.")] = 0,
     retries: Annotated[
-        int | None, typer.Option(min=0, help="How often a failed workunit is tried again.")
+        int | None,
+        typer.Option(
+            min=0, help="How often a failed workunit is tried again (default: 2, set by the server)."
+        ),
     ] = None,
     watch: Watch = False,
     server: Server = DEFAULT_SERVER,

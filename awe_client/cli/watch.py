@@ -4,14 +4,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from awe_client.api import AweClient
 from awe_client.cli.output import console, exit_code_of, note, print_json
+from awe_client.sdk.jobs import ENDED_JOB_STATES
+from shared_models.states import JobState
 
 Document = dict[str, Any]
 
 #: Tasks that get a bar of their own; a job with more of them gets one bar in all.
 MAX_BARS = 12
+#: A job of which nothing was finished for so long may wait for something: it is said where to ask.
+QUIET_S = 30.0
 
 
 def done_and_total(tasks: list[Document]) -> tuple[int, int]:
@@ -62,6 +67,10 @@ class Bars:
         else:
             self._bar(f"job {job['jid']}", job["state"], tasks)
 
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self._console.print(Text(text))
+
     def _bar(self, name: str, state: str, tasks: list[Document]) -> None:
         done, total = done_and_total(tasks)
         if name not in self._bars:
@@ -74,15 +83,30 @@ def watch_job(awe: AweClient, job_id: str, *, as_json: bool) -> int:
 
     0 completed; 1 suspended, failed or deleted, with the reason on stderr.
     """
-    with Bars() as bars:
-        job = awe.wait_job(job_id, on_change=None if as_json else bars.show)
     if as_json:
+        job = awe.wait_job(job_id)
         print_json(job)
         return exit_code_of(job)
+    with Bars() as bars:
+        job = _wait(awe, job_id, bars)
     code = exit_code_of(job)
     if code:
         explain(job)
     return code
+
+
+def _wait(awe: AweClient, job_id: str, bars: Bars) -> Document:
+    """Wait until the job has ended; when nothing moves for a while, say once where to ask."""
+    seen = 0
+    while True:
+        job = awe.wait_job(job_id, timeout_s=QUIET_S, on_change=bars.show)
+        if job["state"] in ENDED_JOB_STATES:
+            return job
+        done, _ = done_and_total(job["tasks"])
+        if done == seen:
+            bars.say(f"nothing was finished for {QUIET_S:.0f} s: awe why {job['id']} says what it waits for")
+            return awe.wait_job(job_id, on_change=bars.show)
+        seen = done
 
 
 def explain(job: Document) -> None:
@@ -92,5 +116,8 @@ def explain(job: Document) -> None:
     if error.get("apperror"):
         note("the end of its standard error:")
         note(str(error["apperror"]).rstrip("\n"))
-    if job["state"] == "suspend":
-        note(f"after mending the cause: awe resume {job['id']}")
+    if job["state"] == JobState.SUSPEND:
+        note(f"to go on where it stopped, once the cause is mended: awe resume {job['id']}")
+        note(f"if the job itself is wrong: awe rm {job['id']}, and submit it mended")
+    elif job["state"] == JobState.FAILED_PERMANENT:
+        note("exit code 42 ends a job for good: submit it anew once the cause is mended")

@@ -387,6 +387,8 @@ def test_watch_ends_with_0_1_2_or_3(site: AweEnv) -> None:
     assert said(ran, 1) == ""
     assert "no luck" in ran.stderr
     assert f"awe resume {bad}" in ran.stderr
+    assert f"awe rm {bad}" in ran.stderr
+    assert "submit it anew" in site.awe("watch", final).stderr
     assert answered(site.awe("watch", bad, "--json"), 1)["state"] == "suspend"
     assert answered(site.awe("watch", final, "--json"), 1)["state"] == "failed-permanent"
     said(site.awe("rm", final))
@@ -443,7 +445,9 @@ def test_clients_are_listed_suspended_and_resumed(site: AweEnv) -> None:
     assert said(site.awe("clients", "--group", "none")).count("\n") == 1
     id = client["id"]
     assert said(site.awe("clients", "--suspend", id)) == "client suspended\n"
-    [row] = said(site.awe("clients", "--status", "suspend")).splitlines()[1:]
+    ran = site.awe("clients", "--status", "suspend")
+    [row] = said(ran).splitlines()[1:]
+    assert f"awe clients --resume {id}" in ran.stderr
     assert row.split("\t")[:3] == ["node one", "default", "suspend"]
     assert answered(site.awe("clients", "--resume", id, "--json")) == {"message": "client resumed"}
     assert said(site.awe("clients", "--resume", id), 1) == ""
@@ -522,6 +526,7 @@ def test_nodes_are_put_listed_got_and_removed(site: AweEnv, tmp_path: Path) -> N
     for id in ids:
         assert answered(site.awe("node", "get", id, "--json"), 2)["code"] == "node_not_found"
     assert said(site.awe("node", "put", str(tmp_path / "none")), 2) == ""
+    assert "not a file" in site.awe("node", "put", str(tmp_path)).stderr
 
 
 def test_a_file_is_not_overwritten_by_a_name_that_somebody_else_chose(site: AweEnv, tmp_path: Path) -> None:
@@ -563,6 +568,18 @@ def test_no_server_is_3_and_says_which_and_what_to_look_at(site: AweEnv) -> None
             assert "AWE_SERVER" in err
 
 
+def test_an_address_without_http_is_wrong_usage(site: AweEnv) -> None:
+    ran = site.awe("jobs", "--server", "127.0.0.1:8001")
+    assert said(ran, 2) == ""
+    assert "http://" in ran.stderr
+
+
+def test_a_job_that_wrote_nothing_says_so(site: AweEnv) -> None:
+    ran = site.awe("logs", run(site, "--", "true")["id"])
+    assert said(ran) == ""
+    assert "nothing was written" in ran.stderr
+
+
 def test_the_server_may_be_named_before_or_behind_the_command(site: AweEnv) -> None:
     url = site.server.url
     wrong = {**os.environ, "AWE_SERVER": NOWHERE}
@@ -590,6 +607,9 @@ def test_what_is_piped_has_no_escape_codes(site: AweEnv) -> None:
 
 def test_it_says_its_version_and_helps(site: AweEnv) -> None:
     assert re.fullmatch(r"awe \d+\.\d+.*\n", said(site.awe("--version")))
+    server = [str(BIN / "awe-server"), "--version"]
+    ran = subprocess.run(server, capture_output=True, text=True, timeout=60, check=False)
+    assert re.fullmatch(r"awe-server \d+\.\d+.*\n", said(ran))
     helped = said(site.awe("--help"))
     for command in (
         "submit", "run", "jobs", "show", "watch", "why", "logs", "suspend", "resume", "recompute", "resubmit",

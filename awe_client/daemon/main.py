@@ -102,13 +102,31 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="awe-client", description="Run commands for an AWE server.")
     parser.add_argument("--version", action="version", version=f"awe-client {package_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
-    run_ = commands.add_parser("run", help="register and work until told to stop")
+    run_ = commands.add_parser(
+        "run",
+        help="register and work until told to stop",
+        description="Register with a server, fetch workunits, run their commands, report. TERM or Ctrl-C: "
+        "finish what runs, take nothing new; a second one gives the running work back.",
+        epilog="TIME is seconds, or a number with s, m, h or d, or [D-]H:MM:SS. SIZE is bytes, or a number "
+        "with K, M, G or T (powers of 1024). Exit codes: 0 ended as told, 1 the server refuses this client, "
+        "2 wrong usage.",
+    )
     add = run_.add_argument
     add("--server", action="append", metavar="URL", help="repeat for a standby (default: AWE_SERVER)")
-    add("--group", default="default", help="client group")
-    add("--apps", default="*", help="comma list of the commands offered; '*' = any")
-    add("--slots", type=int, metavar="N", help="cores to offer (default: all)")
-    add("--work", default="awe-work", metavar="DIR", help="work directory, one per daemon")
+    add("--group", default="default", help="client group (default: %(default)s)")
+    add("--apps", default="*", help="comma list of the commands offered; '*' = any (the default)")
+    add(
+        "--slots",
+        type=int,
+        metavar="N",
+        help="cores to offer; a command takes one unless its job says more (default: all)",
+    )
+    add(
+        "--work",
+        default="awe-work",
+        metavar="DIR",
+        help="work directory, one per daemon (default: %(default)s)",
+    )
     add("--name", default="", help="name to show (default: host name)")
     add("--user", default="", help="owner to show")
     add("--domain", default="default", help="domain to show: where its resources are")
@@ -116,14 +134,50 @@ def _parser() -> argparse.ArgumentParser:
     add("--instance-type", default="", metavar="TYPE", help="kind of virtual machine to show")
     add("--memory", default="0", metavar="SIZE", help="memory to offer (default: all)")
     add("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (default: those in sight)")
-    add("--wall-time", default="0", metavar="TIME", help="the allocation ends after this: drain before")
-    add("--idle-exit", default="0", metavar="TIME", help="end after so long without work")
-    add("--grace", default="10", metavar="TIME", help="between TERM and KILL")
-    add("--keep-failed", default="30m", metavar="TIME", help="keep directories of failed attempts")
-    add("--free-floor", default="256M", metavar="SIZE", help="with less free disk, ask for no work")
-    add("--predata-size", default="20G", metavar="SIZE", help="bound of the predata cache")
-    add("--transfer-timeout", default="60", metavar="TIME", help="a silent transfer has failed after this")
-    add("--executors", type=int, default=2, metavar="N", help="processes that start commands")
+    add(
+        "--wall-time",
+        default="0",
+        metavar="TIME",
+        help="the allocation ends after this: drain before (default: never)",
+    )
+    add("--idle-exit", default="0", metavar="TIME", help="end after so long without work (default: never)")
+    add(
+        "--grace",
+        default="10",
+        metavar="TIME",
+        help="between TERM and KILL of a command (default: %(default)s)",
+    )
+    add(
+        "--keep-failed",
+        default="30m",
+        metavar="TIME",
+        help="keep directories of failed attempts (default: %(default)s)",
+    )
+    add(
+        "--free-floor",
+        default="256M",
+        metavar="SIZE",
+        help="with less free disk, ask for no work (default: %(default)s)",
+    )
+    add(
+        "--predata-size",
+        default="20G",
+        metavar="SIZE",
+        help="bound of the predata cache (default: %(default)s)",
+    )
+    add(
+        "--transfer-timeout",
+        default="60",
+        metavar="TIME",
+        help="a silent transfer has failed after this (default: %(default)s)",
+    )
+    add(
+        "--executors",
+        type=int,
+        default=2,
+        metavar="N",
+        help="processes that start commands (default: %(default)s)",
+    )
     add("--token-file", metavar="FILE", help="client group token (or AWE_CLIENT_TOKEN); only you may read it")
     add("--json-logs", action="store_true", help="log lines as JSON")
     add("--verbose", action="store_true", help="log more")

@@ -24,7 +24,7 @@ from awe_server.scheduler.state import (
 )
 from shared_models.errors import JobNotFound, TaskNotFound
 from shared_models.ids import JobId, TaskId, WorkunitId, split_workunit_id
-from shared_models.states import JobState, TaskState, WorkunitState
+from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
 
 MAX_TASK_ROWS = 50  #: tasks of a job that are explained one by one
 MAX_WORKUNIT_ROWS = 5  #: workunits of a task that are explained one by one
@@ -152,7 +152,8 @@ class _Look:
             return f"pending: {self._parents(task)}"
         if job.start_s > self._ctx.now_s:
             return f"starts in {self._until(job.start_s)} (start_at)"
-        return self.ready(task) or self._busy(task)
+        ready = self.ready(task)
+        return f"{ready}{_failed_before(task)}" if ready else self._busy(task)
 
     def ready(self, task: Task) -> str:
         """Why the ready workunits of a task are not taken; "" if there are none."""
@@ -226,7 +227,10 @@ class _Look:
             "draining" if client.draining and not client.offline else client.status.value
             for client in self._state.clients.values()
         )
-        return f" ({', '.join(f'{n} {state}' for state, n in sorted(states.items()))})" if states else ""
+        if not states:
+            return ""
+        hint = ": awe clients says why" if ClientStatus.SUSPEND.value in states else ""
+        return f" ({', '.join(f'{n} {state}' for state, n in sorted(states.items()))}{hint})"
 
     def _skipping(self, unit: Workunit) -> str:
         """Name the clients that could run a workunit if it had not failed there; "" if another can."""
@@ -285,6 +289,16 @@ def _has_room(demand: Demand, client: Client) -> bool:
         and free.disk_bytes >= demand.disk_bytes
         and free.gpus >= demand.gpus
     )
+
+
+def _failed_before(task: Task) -> str:
+    """What happened to those workunits of a task that are queued again."""
+    failed = [
+        unit
+        for unit in task.units.values()
+        if unit.state is WorkunitState.QUEUED and unit.failed + unit.node_failures and unit.notes
+    ]
+    return f"; {_count(len(failed), 'workunit')} failed before: {failed[-1].notes}" if failed else ""
 
 
 def _failures(unit: Workunit) -> str:

@@ -100,7 +100,7 @@ def test_busy_clients_are_counted(world: World) -> None:
     suspension.suspend_client(world.state, world.ctx, world.client("c2").id)
     assert why(world, job) == "1 client could run it, it is busy"
     world.exchange("c3", draining=True)
-    assert why(world, job) == "no live client (1 draining, 2 suspend)"
+    assert why(world, job) == "no live client (1 draining, 2 suspend: awe clients says why)"
     world.pass_s(61)
     assert why(world, job) == "no live client (3 offline)"
 
@@ -167,6 +167,16 @@ def test_running_work(world: World) -> None:
     world.done(two)
     world.pass_s(2.5)
     assert why(world, job) == "1 workunit failed: retry in 10 s"
+
+
+def test_failures_are_told_while_nobody_is_left_to_try_again(world: World) -> None:
+    job = world.submit(a_job().task("t1", parts=2, retry_delay_s=0.0))
+    world.client("c1")
+    for grant in world.checkout(want=2):
+        world.fail(grant.unit, message="command not found: grepp")
+    suspension.suspend_client(world.state, world.ctx, world.client("c1").id)
+    nobody = "no live client (1 suspend: awe clients says why)"
+    assert why(world, job) == f"{nobody}; 2 workunits failed before: command not found: grepp"
 
 
 def test_the_skip_list_of_the_only_client(world: World) -> None:

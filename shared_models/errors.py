@@ -1,21 +1,23 @@
 """One tree of errors for server and client.
 
 AweError                      internal            500
-├─ BadRequest                 invalid_request     400   InvalidDocument, UnknownParameter
+├─ BadRequest                 invalid_request     400   InvalidDocument, UnknownParameter, InvalidData,
+│                                                   NotCuttable, NoFile, NoIndex
 ├─ Unauthenticated            unauthenticated     401
 ├─ Forbidden                  forbidden           403
 ├─ NotFound                   not_found           404   JobNotFound, TaskNotFound, WorkunitNotFound,
 │                                                   ClientNotFound, NodeNotFound
 ├─ Conflict                   conflict            409   IllegalMove, LeaseLost, AlreadyExists,
-│                                                   ClientSuspended, StaleExchange
+│                                                   ClientSuspended, StaleExchange, MissingPart
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
 ├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, ShuttingDown
 ├─ NoSpace                    no_space            507
 └─ ServerUnreachable          server_unreachable  client side only
 
-Rooms add classes of their own (data/errors.py, store/errors.py, ...). The server turns a class into its
-status and code in one handler; the client raises the same class again from the code.
+Every class that crosses the wire stands here: the server turns a class into its status and code in one
+handler, and the client raises the same class again from the code. Rooms add only what stays inside one
+process (store/errors.py, ...).
 """
 
 from typing import Any, ClassVar
@@ -70,6 +72,30 @@ class UnknownParameter(BadRequest):
     """Unknown parameter '{name}'."""
 
     code = "unknown_parameter"
+
+
+class InvalidData(BadRequest):
+    """{file}: record {record}, line {line}: {problem}"""
+
+    code = "invalid_data"
+
+
+class NotCuttable(BadRequest):
+    """{file} cannot be cut: {reason}"""
+
+    code = "not_cuttable"
+
+
+class NoFile(BadRequest):
+    """Node has no file"""
+
+    code = "no_file"
+
+
+class NoIndex(BadRequest):
+    """Node {node_id} has no index '{kind}'; build it first."""
+
+    code = "no_index"
 
 
 class Unauthenticated(AweError):
@@ -158,6 +184,12 @@ class StaleExchange(Conflict):
     """A newer exchange of this client, or another incarnation of it, was served already."""
 
     code = "stale_exchange"
+
+
+class MissingPart(Conflict):
+    """Part {rank} (attempt {attempt}) of node {node_id} was never uploaded."""
+
+    code = "missing_part"
 
 
 class TooLarge(AweError):

@@ -5,7 +5,6 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from awe_server.data.errors import InvalidData, NotCuttable
 from awe_server.data.files import no_space_mapped
 from awe_server.data.formats import HEAD_BYTES, Format, Uncuttable, detect, refuse_packed
 from awe_server.data.indexes import write_index
@@ -13,6 +12,7 @@ from awe_server.data.records import Source, Unclear, chunk_starts
 from awe_server.data.scan import Malformed, Scanner, grouped, scan, starts
 from awe_server.data.scan_fastq import FastqScanner
 from awe_server.data.scan_lines import FastaScanner, LineScanner, SamScanner, TextScanner
+from shared_models.errors import InvalidData, NotCuttable
 
 SCANNED_KINDS = ("line", "record", "chunkrecord")
 

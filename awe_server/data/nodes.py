@@ -18,7 +18,6 @@ from awe_server.data import documents as docs
 from awe_server.data.blobs import BlobStore
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek
-from awe_server.data.errors import MissingPart, NoFile, NoIndex
 from awe_server.data.files import clean_temporary
 from awe_server.data.indexes import IndexFiles, locate_size, sidecar
 from awe_server.data.merge import merge
@@ -26,7 +25,7 @@ from awe_server.data.orphans import collect
 from awe_server.data.parts import Part, PartStore
 from awe_server.data.ports import DocumentPort, FileFact, IndexFact
 from awe_server.store.base import Delete, Document, Page, Put, Query
-from shared_models.errors import AweError, BadRequest, Conflict, NodeNotFound
+from shared_models.errors import AweError, BadRequest, Conflict, MissingPart, NodeNotFound, NoFile, NoIndex
 
 _TRIES = 3  #: how often to begin again when the content was replaced meanwhile
 

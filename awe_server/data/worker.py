@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from awe_server.data.build import build_index
-from awe_server.data.errors import InvalidData, NotCuttable
-from shared_models.errors import AweError, NoSpace
+from shared_models.errors import AweError, InvalidData, NoSpace, NotCuttable
 
 #: What a scan may refuse; the server raises the same again.
 REFUSALS: dict[str, type[Exception]] = {

@@ -2,14 +2,13 @@
 
 import logging
 
-from awe_server.data.errors import InvalidData, MissingPart, NotCuttable
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.state import FinishTask, Task
 from awe_server.store.base import Document, Match
-from shared_models.errors import NodeNotFound
+from shared_models.errors import InvalidData, MissingPart, NodeNotFound, NotCuttable
 from shared_models.states import WorkunitState
 
 log = logging.getLogger(__name__)

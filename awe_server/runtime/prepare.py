@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from awe_server.data.errors import InvalidData, NoFile, NotCuttable
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
@@ -14,7 +13,7 @@ from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.split import enough, index_candidates, is_array, part_input, plan
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
-from shared_models.errors import NodeNotFound
+from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ import pytest
 
 from awe_server.data import worker
 from awe_server.data.builder import INLINE_BYTES, PROCESSES, IndexBuilder
-from awe_server.data.errors import InvalidData, NotCuttable
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact
-from shared_models.errors import AweError, BadRequest, Conflict, NoSpace
+from shared_models.errors import AweError, BadRequest, Conflict, InvalidData, NoSpace, NotCuttable
 from tests.support.eventually import eventually, eventually_sync
 from tests.unit.data.port import MemoryPort, stream
 from tests.unit.data.samples import READS, four_line_starts

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from awe_server.data.downloads import CHUNK_BYTES, pick_range
-from awe_server.data.errors import NoIndex
 from awe_server.data.nodes import NodeStore
-from shared_models.errors import AweError, BadRange, BadRequest
+from shared_models.errors import AweError, BadRange, BadRequest, NoIndex
 from shared_models.limits import MIB
 from tests.unit.data.port import stream
 from tests.unit.data.samples import READS, four_line_starts

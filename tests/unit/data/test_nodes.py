@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from awe_server.data.errors import NoFile
 from awe_server.data.nodes import NodeStore
 from awe_server.store.base import Match, Query
-from shared_models.errors import AweError, BadRequest, NodeNotFound, NoSpace, StoreUnavailable, TooLarge
+from shared_models.errors import (
+    AweError,
+    BadRequest,
+    NodeNotFound,
+    NoFile,
+    NoSpace,
+    StoreUnavailable,
+    TooLarge,
+)
 from shared_models.limits import MAX_DEPTH
 from tests.unit.data.conftest import NewStore
 from tests.unit.data.port import MemoryPort, broken, stream

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from awe_server.data.errors import MissingPart
 from awe_server.data.nodes import NodeStore
 from awe_server.data.parts import PartStore
-from shared_models.errors import BadRequest, NoSpace
+from shared_models.errors import BadRequest, MissingPart, NoSpace
 from shared_models.limits import MAX_TOTALWORK, MIB
 from tests.unit.data.port import MemoryPort, broken, stream
 

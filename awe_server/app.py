@@ -26,6 +26,7 @@ from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.settings import Settings
+from awe_server.store.errors import LeaseGone, StoreCorrupt
 from awe_server.store.open import open_store
 from shared_models.errors import AweError
 
@@ -69,7 +70,12 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
 
 def _die(exc: BaseException) -> None:
     """Stop at once: what is on disk is right, what is in memory may not be."""
-    log.critical("server_stops", exc_info=exc, extra={"reason": str(exc) or type(exc).__name__})
+    expected = isinstance(exc, LeaseGone | StoreCorrupt)
+    log.critical(
+        "server_stops",
+        exc_info=None if expected else exc,
+        extra={"reason": str(exc) or type(exc).__name__},
+    )
     logging.shutdown()
     os._exit(STATE_LOST)
 

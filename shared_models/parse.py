@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from shared_models.documents import Info, JobDocument, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
-from shared_models.limits import MAX_TASK_DOCUMENT_BYTES, MAX_TASK_NAMES_BYTES, MAX_TASKS
+from shared_models.limits import MAX_INFO_BYTES, MAX_TASK_DOCUMENT_BYTES, MAX_TASK_NAMES_BYTES, MAX_TASKS
 from shared_models.locations import OwnHosts
 from shared_models.meaning import check_info
 from shared_models.model_errors import explain
@@ -60,7 +60,7 @@ def _task_list(job: dict[str, Any]) -> list[Any]:
 
 def _info(job: dict[str, Any], problems: Problems) -> Info | None:
     info = job.get("info", {})
-    _check_size(info, "info")
+    _check_size(info, "info", MAX_INFO_BYTES)
     return _build(Info, info, "info", {}, problems)
 
 
@@ -68,7 +68,7 @@ def _task(raw: object, path: str, old_job: str, problems: Problems) -> TaskDocum
     if not isinstance(raw, dict):
         problems.add(path, f"must be an object, not {shown(raw)}")
         return None
-    _check_size(raw, path)
+    _check_size(raw, path, MAX_TASK_DOCUMENT_BYTES)
     return _build(TaskDocument, even_task(raw, path, old_job, problems), path, map_form(raw), problems)
 
 
@@ -82,11 +82,11 @@ def _build(
         return None
 
 
-def _check_size(part: object, path: str) -> None:
-    """A job and its tasks are documents of the store, which must stay under 16 MB each."""
+def _check_size(part: object, path: str, limit: int) -> None:
+    """Refuse early what nobody could store or show; the scheduler measures what is really stored."""
     size = len(orjson.dumps(part))
-    if size > MAX_TASK_DOCUMENT_BYTES:
-        raise TooLarge(f"{path}: has {size} bytes, the limit is {MAX_TASK_DOCUMENT_BYTES}")
+    if size > limit:
+        raise TooLarge(f"{path}: has {size} bytes, the limit is {limit}")
 
 
 def _check_meaning(document: JobDocument, raw_tasks: list[Any], own: OwnHosts, problems: Problems) -> None:

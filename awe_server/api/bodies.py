@@ -8,7 +8,8 @@ import orjson
 from starlette.requests import Request
 
 from awe_server.api.params import plain_count
-from shared_models.errors import BadRequest, TooLarge
+from shared_models.errors import BadRequest, InvalidDocument, TooLarge
+from shared_models.strict_json import read_json
 
 #: A sender that is silent for so long in the middle of a body is given up.
 STALL_S = 120.0
@@ -52,11 +53,15 @@ async def whole(request: Request, limit: int) -> bytes:
 
 
 def parse_json(raw: bytes, what: str) -> Any:
-    """Read JSON; raises BadRequest naming what was expected and where the text goes wrong."""
+    """Read JSON strictly; raises BadRequest naming what was expected and where the text goes wrong."""
     try:
-        return orjson.loads(raw)
+        orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
         raise BadRequest(f"{what} is not JSON: {exc}") from exc
+    try:
+        return read_json(raw)
+    except InvalidDocument as exc:
+        raise BadRequest(f"{what}: {exc.message}") from exc
 
 
 def media_type(request: Request) -> str:

@@ -11,6 +11,7 @@ from awe_server.api.bodies import MAX_SMALL_BYTES, stream
 from awe_server.api.logs import STREAMS, Stream
 from awe_server.api.multipart import is_multipart, parts
 from shared_models.errors import BadRequest
+from shared_models.fields import MAX_INT
 from shared_models.ids import WorkunitId
 from shared_models.limits import MAX_LOG_BYTES, MAX_NAME_CHARS, MAX_NOTES_CHARS, MAX_PERF_KEYS
 from shared_models.messages import Report, tail
@@ -77,7 +78,7 @@ def _perf(raw: bytes) -> dict[str, Any]:
     scalars = {
         key[:MAX_NAME_CHARS]: value[:MAX_NAME_CHARS] if isinstance(value, str) else value
         for key, value in found.items()
-        if isinstance(value, str | int | float | bool)
+        if isinstance(value, str | float | bool) or (isinstance(value, int) and abs(value) <= MAX_INT)
     }
     return dict(list(scalars.items())[:MAX_PERF_KEYS])
 

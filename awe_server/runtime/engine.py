@@ -37,6 +37,7 @@ from awe_server.store.base import (
     Query,
     Store,
 )
+from awe_server.store.documents import encode
 from awe_server.store.errors import StoreLocked
 from shared_models.errors import AweError, JobNotFound, ShuttingDown, StoreUnavailable, Unavailable
 from shared_models.ids import ClientId, JobId, WorkunitId
@@ -76,6 +77,13 @@ class Duties(Protocol):
     async def stop(self) -> None: ...
     def begin(self, effects: Iterable[Effect]) -> None: ...
     def abandon(self) -> None: ...
+
+
+def _check(operations: Iterable[Operation]) -> None:
+    """Refuse here what the store would refuse later, in the middle of a batch of many requests."""
+    for operation in operations:
+        if isinstance(operation, Put):
+            encode(operation.document)
 
 
 def new_token() -> str:
@@ -172,6 +180,7 @@ class Engine(StoredDocuments):
         **kwargs: P.kwargs,
     ) -> T:
         """As `do`, with further documents in the same batch."""
+        _check(ops)
         result = self.run(transition, *args, **kwargs)
         self._add(ops)
         await self._committer.settled()
@@ -190,7 +199,11 @@ class Engine(StoredDocuments):
     # -- documents -------------------------------------------------------------------------------------------
 
     async def put(self, *operations: Operation) -> None:
-        """Store documents that are not the scheduler's (nodes, users), in the same group commit."""
+        """Store documents that are not the scheduler's (nodes, users), in the same group commit.
+
+        Raises InvalidDocument for one that cannot be stored.
+        """
+        _check(operations)
         self._add(operations)
         await self._committer.settled()
 

@@ -1,5 +1,7 @@
 """A new job: check it as a whole, then give it its place in the queue."""
 
+import orjson
+
 from awe_server.scheduler.graph import check_graph
 from awe_server.scheduler.progress import advance_job
 from awe_server.scheduler.state import Context, Document, Job, State, Task
@@ -7,7 +9,7 @@ from awe_server.scheduler.views import job_document, task_document
 from shared_models.documents import Info, JobDocument, TaskDocument
 from shared_models.errors import AlreadyExists, BadRequest, TooLarge
 from shared_models.ids import JobId, make_task_id
-from shared_models.limits import MAX_NEW_STORED_BYTES, MAX_TOKEN_CHARS
+from shared_models.limits import MAX_NEW_STORED_BYTES, MAX_REPEATED_INFO_BYTES, MAX_TOKEN_CHARS
 from shared_models.states import TaskState
 from shared_models.stored import oversize
 from shared_models.times import ZERO_TIME, rfc3339
@@ -119,6 +121,12 @@ def _check_sizes(job: Job, tasks: list[Task]) -> None:
     for i, task in enumerate(tasks):
         if size := oversize(task_document(task), MAX_NEW_STORED_BYTES):
             raise TooLarge(f"tasks[{i}]: needs {size} bytes as stored, the limit is {MAX_NEW_STORED_BYTES}")
+    info_bytes = len(orjson.dumps(job.info))
+    if info_bytes * len(tasks) > MAX_REPEATED_INFO_BYTES:
+        raise TooLarge(
+            f"info: has {info_bytes} bytes and is shown with each of {len(tasks)} tasks, "
+            f"the limit is {MAX_REPEATED_INFO_BYTES} together"
+        )
     whole = {**job_document(job), "task_names": [task.name for task in tasks]}
     if size := oversize(whole, MAX_NEW_STORED_BYTES):
         raise TooLarge(

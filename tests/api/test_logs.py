@@ -129,3 +129,15 @@ async def test_finished_work_waits_for_nothing(api: Api, held: dict[str, Any]) -
     await api.report(held)
     await api.state_of({"id": held["jobid"]}, "completed")
     assert await api.ok("GET", f"/work/{held['id']}?why") == []
+
+
+async def test_finished_work_of_a_job_that_runs_waits_for_nothing_and_shows_its_log(api: Api) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "true"}, "totalwork": 2})
+    work = await api.checkout(client := await api.register())
+    path = f"/work/{work['id']}"
+    query = {"status": "done", "client": client["id"], "report": "1"}
+    await api.ok("PUT", path, params=query, files={"stdout": ("out", b"printed")})
+    assert await api.ok("GET", f"{path}?why") == []
+    assert (await api.http.get(f"{path}/log/stdout")).text == "printed"
+    assert await api.ok("GET", f"{path}?report=stdout") == "printed"
+    assert (await api.ok("GET", f"/job/{job['id']}"))["state"] == "in-progress"

@@ -11,7 +11,7 @@ from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
 from awe_server.store.base import Put, Query
 from awe_server.store.errors import LeaseGone
-from shared_models.errors import Conflict, JobNotFound, ShuttingDown, StoreUnavailable
+from shared_models.errors import Conflict, InvalidDocument, JobNotFound, ShuttingDown, StoreUnavailable
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
 from tests.unit.runtime.workshop import CLIENT, Workshop, done, shape, task
@@ -331,3 +331,14 @@ async def test_before_it_has_read_the_state_it_shows_none() -> None:
         with pytest.raises(Starting):
             await shop.engine.find("jobs", Query())
     await shop.engine.stop()
+
+
+async def test_a_document_that_cannot_be_stored_is_refused_alone() -> None:
+    shop = await Workshop().start()
+    with pytest.raises(InvalidDocument):
+        await shop.engine.put(Put("nodes", {"id": "n", "size": 2**63}))
+    with pytest.raises(InvalidDocument):
+        await shop.engine.do_with([Put("nodes", {"id": "n", "x": 2**63})], suspend_job, JobId("none"), "x")
+    await shop.engine.put(Put("nodes", {"id": "n"}))
+    assert await shop.store.get("nodes", "n") == {"id": "n"}
+    await shop.submit(task())

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from awe_server.data.nodes import NodeStore
+from awe_server.runtime.deletions import Deleter
 from awe_server.runtime.effects import Effects
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
@@ -62,7 +63,8 @@ class BackgroundDuties:
         self._fatal = fatal
         self._nodes = nodes
         self._http = http or httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
-        self.effects = Effects(nodes, Preparer(engine, nodes, self._http, new_id), Finisher(engine, nodes))
+        prepare = Preparer(engine, nodes, self._http, new_id)
+        self.effects = Effects(prepare, Finisher(engine, nodes), Deleter(engine, nodes))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
         self._running: list[asyncio.Task[None]] = []

@@ -1,8 +1,8 @@
 """What the scheduler asks for: done beside the requests, a few at a time, tried again until it is done.
 
-An effect starts when the batch that asked for it is durable. PrepareTask and FinishTask are never lost: after
-a restart recovery asks again, and each is fenced by its task's generation, so a late or doubled one changes
-nothing. DeleteNodes is not asked again: of a job that is gone the sweep finds the nodes (expiry.py).
+An effect starts when the batch that asked for it is durable. None is ever lost: after a restart recovery asks
+again. PrepareTask and FinishTask are fenced by their task's generation, so a late or doubled one changes
+nothing; DeleteNodes is noted in the store until it is done (deletions.py).
 """
 
 import asyncio
@@ -10,11 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from awe_server.data.nodes import NodeStore
+from awe_server.runtime.deletions import Deleter
 from awe_server.runtime.finish import Finisher
 from awe_server.runtime.prepare import Preparer
 from awe_server.scheduler.state import DeleteNodes, Effect, FinishTask, PrepareTask
-from shared_models.errors import AweError, NodeNotFound, ShuttingDown, Unavailable
+from shared_models.errors import AweError, ShuttingDown, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,11 @@ LIMITS: dict[type[Any], int] = {PrepareTask: 32, FinishTask: 4, DeleteNodes: 2}
 class Effects:
     """Runs effects."""
 
-    def __init__(self, nodes: NodeStore, prepare: Preparer, finish: Finisher) -> None:
-        self._nodes = nodes
+    def __init__(self, prepare: Preparer, finish: Finisher, delete: Deleter) -> None:
         self._carry_out: dict[type[Any], Callable[[Any], Awaitable[None]]] = {
             PrepareTask: prepare,
             FinishTask: finish,
-            DeleteNodes: self._delete,
+            DeleteNodes: delete,
         }
         self._queues: dict[type[Any], asyncio.Queue[Effect]] = {kind: asyncio.Queue() for kind in LIMITS}
         self._known: dict[Effect, int] = {}  #: effects to be done, and how often each has failed
@@ -108,10 +107,3 @@ class Effects:
             exc_info=None if expected else exc,
             extra={"effect": type(effect).__name__, "reason": reason},
         )
-
-    async def _delete(self, effect: DeleteNodes) -> None:
-        for node_id in effect.node_ids:
-            try:
-                await self._nodes.delete(node_id)
-            except NodeNotFound:
-                continue

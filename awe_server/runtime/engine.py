@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from awe_server.runtime import recovery
+from awe_server.runtime import deletions, recovery
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
 from awe_server.runtime.documents import StoredDocuments
@@ -324,6 +324,7 @@ class Engine(StoredDocuments):
         ops += [
             Put(cast(Collection, name), document) for name, document in views.documents(self._live, changes)
         ]
+        ops += deletions.notes(changes.effects)
         self._flying.append(changes)
         return Batch(ops, [changes])
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from awe_server.runtime import deletions
 from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import Context, Rules, State
@@ -92,6 +93,8 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
     marks = [_suspended(skipped) for skipped in unreadable if skipped.collection == "jobs"]
     if marks:
         await store.commit(marks)
+    for effect in await deletions.left_over(store):
+        state.emit(effect)
     log.info(
         "state_read",
         extra={"jobs": len(state.jobs), "tasks": len(state.tasks), "workunits": len(state.workunits)},

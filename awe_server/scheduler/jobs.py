@@ -18,7 +18,6 @@ from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     ENDED_JOBS,
     Context,
-    DeleteNodes,
     Job,
     Removal,
     State,
@@ -114,7 +113,7 @@ def delete_job(state: State, ctx: Context, job_id: JobId, full: bool = False) ->
         state.touch_job(job)
         state.record("JL", jobid=job.id)
     if full:
-        _remove(state, job)
+        _remove(state, ctx, job)
     else:
         state.forget_later(job)
     return job
@@ -203,14 +202,12 @@ def _set_info(
     return job
 
 
-def _remove(state: State, job: Job) -> None:
+def _remove(state: State, ctx: Context, job: Job) -> None:
     """Take a deleted job and everything of it out of memory and store.
 
     The job's document goes first: of a torn batch only documents remain that belong to no job.
     """
-    nodes = output_nodes(job.tasks)
-    if nodes:
-        state.emit(DeleteNodes(nodes))
+    state.delete_nodes(ctx, output_nodes(job.tasks))
     state.forget_job(job.id)
     changes = state.changes
     changes.jobs.pop(job.id, None)

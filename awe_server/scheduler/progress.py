@@ -8,7 +8,6 @@ from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     Context,
-    DeleteNodes,
     Document,
     FinishTask,
     Job,
@@ -168,6 +167,5 @@ def _complete_job(state: State, ctx: Context, job: Job) -> None:
     state.record("JD", jobid=job.id)
     files = [io for task in job.tasks for io in (*task.inputs, *task.outputs) if io.get("delete")]
     nodes = tuple(dict.fromkeys(io["node"] for io in files if io.get("node") not in (None, "", "-")))
-    if nodes:
-        state.emit(DeleteNodes(nodes))
+    state.delete_nodes(ctx, nodes)
     state.forget_later(job)

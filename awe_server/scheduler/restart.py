@@ -13,7 +13,6 @@ from awe_server.scheduler.state import (
     RUNNING_TASKS,
     Client,
     Context,
-    DeleteNodes,
     Document,
     Job,
     State,
@@ -84,9 +83,7 @@ def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> N
     Their dependants must be among them. Workunit documents go, output nodes go (effect), the submitted number
     of workunits counts again, and the first attempt has a number that none of these ranks ever had.
     """
-    nodes = output_nodes(tasks)
-    if nodes:
-        state.emit(DeleteNodes(nodes))
+    state.delete_nodes(ctx, output_nodes(tasks))
     ids = {task.id for task in tasks}
     for client in state.clients.values():
         if client.skip:

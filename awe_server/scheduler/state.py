@@ -9,6 +9,7 @@ that every transition keeps:
 * replace nested values of an entity, never change them in place (entities.py).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from awe_server.scheduler.changes import (
@@ -37,6 +38,9 @@ from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 
 if TYPE_CHECKING:
     from awe_server.scheduler.demands import Demand
+
+#: Nodes named in one DeleteNodes.
+MAX_NOTED_NODES = 1_000
 
 __all__ = [
     "ACTIVE_JOBS",
@@ -117,6 +121,11 @@ class State:
     def emit(self, effect: Effect) -> None:
         """Ask the runtime to do something once the batch is durable."""
         self.changes.effects.append(effect)
+
+    def delete_nodes(self, ctx: Context, node_ids: Sequence[str]) -> None:
+        """Ask the runtime to remove data nodes, in pieces whose notes are small documents."""
+        for start in range(0, len(node_ids), MAX_NOTED_NODES):
+            self.emit(DeleteNodes(ctx.new_token(), tuple(node_ids[start : start + MAX_NOTED_NODES])))
 
     def record(self, code: str, **fields: Any) -> None:
         """Note that something happened."""

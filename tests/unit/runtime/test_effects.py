@@ -1,5 +1,6 @@
 """Effects on a real node store: inputs looked at, outputs made whole, failures told or tried again."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ import pytest
 
 from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
+from awe_server.runtime.deletions import PREFIX
 from awe_server.runtime.duties import WrongFolder
 from awe_server.scheduler.jobs import recompute_job, resume_job
-from awe_server.store.base import Query
+from awe_server.store.base import Put, Query
 from shared_models.errors import NoSpace
 from shared_models.ids import JobId
 from shared_models.limits import MIB
 from tests.support.eventually import eventually
 from tests.unit.runtime.site import Site, stream
-from tests.unit.runtime.workshop import done, task
+from tests.unit.runtime.workshop import Workshop, abandon, done, task
 
 pytestmark = pytest.mark.anyio
 
@@ -255,3 +257,54 @@ async def test_files_of_another_store_are_left_alone(site: Site) -> None:
     with pytest.raises(WrongFolder, match="holds the files of another store"):
         await other.start()
     await other.engine.stop()
+
+
+async def crashed(site: Site) -> Site:
+    """The same store and files after a kill."""
+    await site.background.stop()
+    await abandon(site.engine)
+    again = Site(site.root, store=site.store, hands=site.hands)
+    await again.start()
+    return again
+
+
+async def noted(site: Site) -> list[dict[str, Any]]:
+    return [d async for d in site.engine.scan("meta") if d["id"].startswith(PREFIX)]
+
+
+@pytest.mark.parametrize("why", ["recompute", "input"])
+async def test_nodes_that_became_useless_go_after_a_crash_as_well(
+    site: Site, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    async def never(self: NodeStore, node_id: str) -> None:
+        await asyncio.Event().wait()
+
+    useless = await site.node(b"x")
+    inputs = [{"filename": "in.txt", "node": useless, "delete": why == "input"}]
+    with monkeypatch.context() as patch:
+        patch.setattr(NodeStore, "delete", never)
+        job_id = await site.submit(task(inputs=inputs, outputs=[{"filename": "out.txt"}]))
+        await run(site, job_id, {0: b"first"})
+        shown = await site.until(job_id, "completed")
+        if why == "recompute":
+            useless = shown["outputs"][0]["node"]
+            await site.engine.ensure_job(job_id)
+            await site.engine.do(recompute_job, job_id, "0")
+        again = await crashed(site)
+        assert [note["node_ids"] for note in await noted(again)] == [[useless]]
+        again = await crashed(again)
+
+    async def gone() -> bool:
+        return await again.engine.get("nodes", useless) is None and not await noted(again)
+
+    await eventually(gone)
+    await again.engine.stop()
+
+
+async def test_a_note_that_cannot_be_read_stops_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    await site.engine.put(Put("meta", {"id": f"{PREFIX}odd", "node_ids": 7}))
+    await abandon(site.engine)
+    again = await Workshop(site.store, site.hands).start()
+    assert again.engine.ready
+    assert [r.__dict__["id"] for r in caplog.records if r.message == "document_skipped"] == [f"{PREFIX}odd"]
+    await again.engine.stop()

@@ -327,7 +327,9 @@ def test_recompute_restores_the_wished_split_and_drops_old_outputs(world: World)
     recompute(world, job, "t1")
 
     changes = world.state.take()
-    assert changes.effects == [DeleteNodes(("t1-out-1",)), PrepareTask(first.id, 2)]
+    deletion, preparation = changes.effects
+    assert isinstance(deletion, DeleteNodes)
+    assert (deletion.node_ids, preparation) == (("t1-out-1",), PrepareTask(first.id, 2))
     assert (first.totalwork, first.partinfo, first.outputs[0]["node"]) == (8, None, "")
     assert first.inputs[0]["node"] == "node-in"
     assert second.inputs[0]["node"] == ""
@@ -468,7 +470,9 @@ def test_delete_full_leaves_nothing(world: World, stored: Stored) -> None:
     jobs.delete_job(world.state, world.ctx, job.id, full=True)
 
     changes = stored.apply(world.state)
-    assert changes.effects == [DeleteNodes(("t1-out-1",))]
+    (effect,) = changes.effects
+    assert isinstance(effect, DeleteNodes)
+    assert effect.node_ids == ("t1-out-1",)
     assert [event.code for event in changes.events] == ["JL", "JR"]
     assert [removal.collection for removal in changes.removals] == ["jobs", "tasks", "workunits"]
     assert not any(stored.documents[name] for name in ("jobs", "tasks", "workunits"))
@@ -612,3 +616,10 @@ def test_a_failed_input_is_not_the_same_as_a_failed_command_after_resume(world: 
     assert (unit.failed, unit.input_failures) == (1, 1)
     resume(world, job)
     assert (unit.failed, unit.input_failures, unit.node_failures, unit.lost, unit.given_back) == (0,) * 5
+
+
+def test_many_nodes_are_deleted_in_pieces_that_make_small_documents(world: World) -> None:
+    world.state.delete_nodes(world.ctx, [f"node-{i}" for i in range(2_500)])
+    deletions = [effect for effect in world.state.take().effects if isinstance(effect, DeleteNodes)]
+    assert [len(deletion.node_ids) for deletion in deletions] == [1_000, 1_000, 500]
+    assert len({deletion.id for deletion in deletions}) == 3

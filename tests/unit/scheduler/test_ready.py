@@ -184,7 +184,7 @@ class TestFinish:
         world.done(world.take())
         world.finish(task)
         changes = world.state.take()
-        assert DeleteNodes(("n1", "t-out-1")) in changes.effects
+        assert [e.node_ids for e in changes.effects if isinstance(e, DeleteNodes)] == [("n1", "t-out-1")]
         assert job.info["completedtime"] == "2026-01-01T12:00:00.000000Z"
         assert [e.code for e in changes.events if e.code in ("TD", "JD")] == ["TD", "JD"]
         assert world.state.forget_job(job.id)

@@ -1,0 +1,64 @@
+"""Indexes of the node store: built once for a content, kept beside it, asked where a part lies."""
+
+from awe_server.data import documents as docs
+from awe_server.data.indexes import locate_size, sidecar
+from awe_server.data.node_base import TRIES, NodeBase
+from awe_server.data.ports import IndexFact
+from awe_server.store.base import Document, Put
+from shared_models.errors import BadRequest, Conflict, NoIndex
+
+
+class NodeIndexes(NodeBase):
+    """Indexes nodes' files."""
+
+    async def build_index(self, node_id: str, kind: str) -> IndexFact:
+        """Index a node's file (`size`, `line`, `record`, `chunkrecord`); at once if that was done before.
+
+        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace.
+        """
+        async with self._lock(f"{node_id}/{kind}"):
+            for _ in range(TRIES):
+                document = await self.get(node_id)
+                path = self._blob_path(document)
+                known = document["indexes"].get(kind)
+                if known and (kind == "size" or sidecar(path, kind).exists()):
+                    return IndexFact(kind, known["total_units"], known["format"])
+                self._blobs.require(0)
+                try:
+                    fact = await self._builder.build(path, kind, document["file"]["name"] or node_id)
+                except FileNotFoundError:
+                    continue
+                if await self._add_index(document, fact):
+                    return fact
+        raise Conflict(f"The content of node {node_id} changes too fast to be indexed.")
+
+    def locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
+        """(offset, length) of a part such as `3-4` or `5`. Raises NoFile, NoIndex, BadRange."""
+        path = self._blob_path(document)
+        if kind == "size":
+            return locate_size(document["file"]["size"], part)
+        if kind not in document["indexes"]:
+            raise NoIndex(node_id=document["id"], kind=kind[:60])
+        try:
+            return self._index_files.locate(path, kind, part)
+        except FileNotFoundError as exc:
+            raise NoIndex(node_id=document["id"], kind=kind[:60]) from exc
+
+    async def _locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
+        if not (kind and part):
+            raise BadRequest("index and part belong together")
+        try:
+            return self.locate(document, kind, part)
+        except NoIndex:
+            if kind not in document["indexes"]:
+                raise
+            await self.build_index(document["id"], kind)  # its file was lost
+            return self.locate(document, kind, part)
+
+    async def _add_index(self, seen: Document, fact: IndexFact) -> bool:
+        async with self._lock(seen["id"]):
+            document = await self.get(seen["id"])
+            if document["_blob"] != seen["_blob"]:
+                return False
+            await self._documents.put(Put("nodes", docs.with_index(document, self._wall(), fact)))
+            return True

@@ -1,0 +1,129 @@
+"""Parts of the node store: files of ranks and attempts, staged until they are put together."""
+
+from collections.abc import AsyncIterable, Callable, Sequence
+
+from anyio import to_thread
+
+from awe_server.data import documents as docs
+from awe_server.data.merge import merge
+from awe_server.data.node_base import NodeBase
+from awe_server.data.parts import Part
+from awe_server.data.ports import FileFact
+from awe_server.store.base import Document, Put
+from shared_models.errors import BadRequest, MissingPart
+
+
+class NodeParts(NodeBase):
+    """Stages parts of nodes' files, and joins them."""
+
+    async def put_part(
+        self,
+        node_id: str,
+        rank: int,
+        attempt: int,
+        stream: AsyncIterable[bytes],
+        expected_bytes: int = 0,
+        check: Callable[[], object] | None = None,
+    ) -> FileFact:
+        """Stage one rank's file of one attempt: durable, and invisible until it is assembled.
+
+        `check` runs on the event loop when the file takes its place; when it raises, nothing is kept.
+        Attempt 0 is Shock's own way (no attempts): the node must have declared its parts, and the last one
+        that comes in puts the file together.
+        """
+        document = await self.get(node_id)
+        if rank < 0 or attempt < 0:
+            raise BadRequest(f"part {rank} of attempt {attempt}: neither may be negative")
+        if attempt == 0:
+            count = (document["parts"] or {"count": 0})["count"]
+            if not 1 <= rank <= count:
+                raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
+        self._blobs.require(expected_bytes)
+        fact = await self._parts.add(node_id, rank, attempt, stream, check)
+        if attempt == 0:
+            await self._count_in(node_id, rank)
+        return fact
+
+    async def declare_parts(self, node_id: str, count: int, name: str = "") -> Document:
+        """Say how many parts (1..count, of attempt 0) make this node's file."""
+        name = docs.clean_name(name)
+        parts = docs.check_parts(count)
+        if parts is None:
+            raise BadRequest("parts: expected at least 1")
+        async with self._lock(node_id):
+            document = await self.get(node_id)
+            document = docs.changed(document, self._wall(), parts=parts, _name=name or document["_name"])
+            await self._documents.put(Put("nodes", document))
+            self._came_in.pop(node_id, None)
+            if await self._merge_if_complete(document):
+                document = await self.get(node_id)
+        return document
+
+    async def staged_parts(self, node_id: str) -> Sequence[Part]:
+        """The parts that wait to be assembled, by rank and attempt."""
+        present = await to_thread.run_sync(self._parts.present, node_id)
+        return [present[key] for key in sorted(present)]
+
+    async def assemble(
+        self, node_id: str, parts: Sequence[tuple[int, int]], header_lines: int = 0
+    ) -> FileFact:
+        """Make the accepted (rank, attempt) parts the node's file, in rank order; repeating changes nothing.
+
+        Raises MissingPart, NoSpace; then the parts are all still there.
+        """
+        if not parts:
+            raise BadRequest("at least one part is needed")
+        parts = sorted(parts)
+        key = docs.assembly_key(parts, header_lines)
+        async with self._lock(node_id):
+            document = await self.get(node_id)
+            if document["_assembled"] == key:
+                await to_thread.run_sync(self._parts.drop, node_id, parts)
+                return docs.file_fact(document)
+            return await self._assemble(document, parts, header_lines, key)
+
+    async def _assemble(
+        self, document: Document, parts: Sequence[tuple[int, int]], header_lines: int, key: str | None
+    ) -> FileFact:
+        node_id = document["id"]
+        present = await to_thread.run_sync(self._parts.present, node_id)
+        chosen = [_whole(present.get(part), node_id, part) for part in parts]
+        blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
+        changed = docs.with_file(document, self._wall(), blob, fact, assembled=key)
+        await self._documents.put(Put("nodes", changed))
+        await self._remove_blob(document["_blob"])
+        await to_thread.run_sync(self._parts.drop, node_id, parts)
+        return fact
+
+    def _join(self, node_id: str, parts: Sequence[Part], header_lines: int) -> tuple[str, FileFact]:
+        if len(parts) == 1:
+            return self._blobs.add_link(parts[0].path, node_id), parts[0].fact
+        self._blobs.require(sum(part.fact.size for part in parts))
+        name = self._blobs.new_name(node_id)
+        paths = [part.path for part in parts]
+        return name, merge(paths, header_lines, self._blobs.writer(name), self._blobs.path(name))
+
+    async def _count_in(self, node_id: str, rank: int) -> None:
+        async with self._lock(node_id):
+            document = await self.get(node_id)
+            if node_id in self._came_in and rank <= document["parts"]["count"]:
+                self._came_in[node_id].add(rank)
+            await self._merge_if_complete(document)
+
+    async def _merge_if_complete(self, document: Document) -> bool:
+        node_id, count = document["id"], document["parts"]["count"]
+        if node_id not in self._came_in:
+            present = await to_thread.run_sync(self._parts.present, node_id)
+            self._came_in[node_id] = {rank for rank, attempt in present if attempt == 0 and 0 < rank <= count}
+        if len(self._came_in[node_id]) < count:
+            return False
+        parts = [(rank, 0) for rank in range(1, count + 1)]
+        await self._assemble(document, parts, document["header_lines"], None)
+        del self._came_in[node_id]
+        return True
+
+
+def _whole(part: Part | None, node_id: str, wanted: tuple[int, int]) -> Part:
+    if part is None:
+        raise MissingPart(node_id=node_id, rank=wanted[0], attempt=wanted[1])
+    return part

@@ -6,6 +6,7 @@ join the batch, requests get StoreUnavailable after `commit_wait_s`, and nothing
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.05
 MAX_RETRY_S = 5.0
+LOOK_S = 5.0  #: how often a server with nothing to write asks whether it still may
 
 A = TypeVar("A")
 
@@ -119,13 +121,23 @@ class Committer(Generic[A]):
         """Write batches until cancelled; whatever the store cannot explain stops the server."""
         try:
             while True:
-                await self._wake.wait()
+                await self._woken()
                 self._wake.clear()
                 while self._dirty:
                     await self._write()
         except Exception as exc:  # noqa: BLE001 - memory and disk must not drift apart: stop instead
             self.break_off(StoreUnavailable("the server stops: it could not write its state"))
             self._fatal(exc)
+
+    async def _woken(self) -> None:
+        """Wait for something to write, and meanwhile notice when this server may not write any more."""
+        while not self._wake.is_set():
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                with contextlib.suppress(StoreUnavailable):
+                    await self._store.commit([])
 
     async def idle(self) -> None:
         """Return when nothing is marked and nothing is being written, however long that takes."""

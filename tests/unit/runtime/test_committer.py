@@ -1,14 +1,16 @@
 """Group commit: one batch for all of a moment, answered once durable, retried while the store is away."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from awe_server.runtime import committer
 from awe_server.runtime.committer import Batch, Committer, compact
 from awe_server.store.base import Delete, DeleteWhere, Operation, Put
-from shared_models.errors import StoreUnavailable
+from awe_server.store.errors import LeaseGone, StoreCorrupt
+from shared_models.errors import AweError, StoreUnavailable
 from tests.support.eventually import eventually
 from tests.support.faulty import FaultyStore
 
@@ -143,3 +145,19 @@ def test_a_job_comes_after_its_tasks_also_when_batches_are_joined() -> None:
     job, task, cut = Put("jobs", {"id": "j"}), Put("tasks", {"id": "t"}), Put("tasks", {"id": "t", "n": 1})
     wipe, unit = DeleteWhere("workunits", "taskid", "t"), Put("workunits", {"id": "u"})
     assert compact([task, job, wipe, unit, cut]) == [wipe, unit, cut, job]
+
+
+@pytest.mark.parametrize("error", [LeaseGone(), StoreCorrupt(path="awe.sqlite", detail="page 3")])
+async def test_a_server_with_nothing_to_write_notices_that_it_may_not(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, error: AweError
+) -> None:
+    monkeypatch.setattr(committer, "LOOK_S", 0.01)
+    await bench.change("j")  # whose end begins the next wait
+
+    async def refuse(batch: Sequence[Operation]) -> None:
+        raise error
+
+    monkeypatch.setattr(bench.store, "commit", refuse)
+    await eventually(lambda: bench.fatal == [error])
+    with pytest.raises(StoreUnavailable):
+        await bench.change("k")

@@ -4,13 +4,14 @@ An output node belongs to a task, and only who holds an attempt may write to it.
 workunit, its attempt and its lease; a stock worker names nothing but the node and (of a split) the rank, so
 the attempt that holds that rank at the moment is taken to be its own. Both are checked before the bytes
 come, when the whole file takes its place, and before the reply: what comes from an attempt that lost its
-lease meanwhile is not kept. Attributes of an output are the holder's, too, until its task is finished.
+lease meanwhile is not kept. Attributes of an output are the holder's, too, and wait like its bytes until its
+report is accepted and the task is finished; from then on everybody may set them who may write.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from starlette.requests import Request
@@ -31,6 +32,8 @@ from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workun
 from shared_models.limits import MAX_NAME_CHARS, MAX_TOTALWORK
 from shared_models.nearest import did_you_mean
 from shared_models.states import TaskState, WorkunitState
+
+T = TypeVar("T")
 
 _FIELDS = ("upload", "file_name", "attributes", "attributes_str", "parts", "copy_data")
 
@@ -75,16 +78,23 @@ async def receive_output(
     nodes: NodeStore, engine: Engine, node_id: str, who: Attempt, chunks: AsyncIterator[bytes], size: int = 0
 ) -> FileFact:
     """Stage an attempt's output. Raises LeaseLost before or after, NoSpace."""
+    return await _as_holder(
+        engine, who, lambda check: nodes.put_part(node_id, who.rank, who.attempt, chunks, size, check)
+    )
+
+
+async def _as_holder(
+    engine: Engine, who: Attempt, stage: Callable[[Callable[[], object]], Awaitable[T]]
+) -> T:
+    """Stage something of an attempt. Raises LeaseLost before, when it takes its place, or after."""
     await who.check(engine)
     try:
-        fact = await nodes.put_part(
-            node_id, who.rank, who.attempt, chunks, size, lambda: who.check_now(engine.state)
-        )
+        staged = await stage(lambda: who.check_now(engine.state))
     except WorkunitNotFound:  # finished and left memory meanwhile
         await who.check(engine)
         raise
     await who.check(engine)
-    return fact
+    return staged
 
 
 def announced(request: Request) -> int:
@@ -210,7 +220,7 @@ async def change_by_form(nodes: NodeStore, request: Request, node: Document) -> 
 async def change_output_by_form(
     nodes: NodeStore, engine: Engine, request: Request, node: Document, who: Attempt | None
 ) -> Document:
-    """`PUT /node/{id}` with a form, for a task's output: files of an attempt, staged, and attributes.
+    """`PUT /node/{id}` with a form, for a task's output: files and attributes of an attempt, both staged.
 
     `who` is the attempt that the request names; a stock worker names none. Raises LeaseLost for an output of
     work that nobody holds so, Forbidden for what only the server may say.
@@ -231,17 +241,24 @@ async def change_output_by_form(
     if form.parts or form.copy_data:
         raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
     if form.has_attributes:
-        await nodes.set_attributes(
-            node_id, form.attributes, lambda now: _check_may_describe(engine.state, now, who)
-        )
+        await _describe_output(nodes, engine, node_id, who, form.attributes)
     return await nodes.get(node_id)
 
 
-def _check_may_describe(state: State, node: Document, who: Attempt | None) -> None:
-    """Raises LeaseLost, or Forbidden for an output that is not finished, of those who hold no attempt."""
-    if who is not None:
-        who.check_now(state)
-        return
+async def _describe_output(
+    nodes: NodeStore, engine: Engine, node_id: str, who: Attempt | None, attributes: dict[str, Any] | None
+) -> None:
+    if who is None:
+        await nodes.set_attributes(node_id, attributes, lambda now: _check_is_finished(engine.state, now))
+    else:
+        rank, attempt = who.rank, who.attempt
+        await _as_holder(
+            engine, who, lambda check: nodes.put_attributes(node_id, rank, attempt, attributes, check)
+        )
+
+
+def _check_is_finished(state: State, node: Document) -> None:
+    """Raises Forbidden for an output that its holder may still write."""
     task = state.tasks.get(TaskId(node["task"]))
     if task is not None and task.state not in (TaskState.COMPLETED, TaskState.SKIPPED):
         raise Forbidden(f"node {node['id']} is an output of task {task.id}: only its holder may write it")

@@ -1,6 +1,7 @@
 """Parts of the node store: files of ranks and attempts, staged until they are put together."""
 
 from collections.abc import AsyncIterable, Callable, Sequence
+from typing import Any
 
 from anyio import to_thread
 
@@ -44,6 +45,24 @@ class NodeParts(NodeBase):
             await self._count_in(node_id, rank)
         return fact
 
+    async def put_attributes(
+        self,
+        node_id: str,
+        rank: int,
+        attempt: int,
+        attributes: dict[str, Any] | None,
+        check: Callable[[], object] | None = None,
+    ) -> None:
+        """Stage what an attempt says of its output, until its part is taken; `check` as for `put_part`.
+
+        Of a split only rank 1 describes the whole; what others say is not kept.
+        Source: AWE lib/shock/shock.go PutOrPostFile (attrfile, rank < 2).
+        """
+        attributes = docs.check_attributes(attributes)
+        if rank <= 1:
+            await self.get(node_id)
+            await self._parts.add_attributes(node_id, rank, attempt, attributes, check)
+
     async def declare_parts(self, node_id: str, count: int, name: str = "") -> Document:
         """Say how many parts (1..count, of attempt 0) make this node's file."""
         name = docs.clean_name(name)
@@ -69,6 +88,7 @@ class NodeParts(NodeBase):
     ) -> FileFact:
         """Make the accepted (rank, attempt) parts the node's file, in rank order; repeating changes nothing.
 
+        Attributes that the first of them brought become the node's.
         Raises MissingPart, NoSpace; then the parts are all still there.
         """
         if not parts:
@@ -89,7 +109,8 @@ class NodeParts(NodeBase):
         present = await to_thread.run_sync(self._parts.present, node_id)
         chosen = [_whole(present.get(part), node_id, part) for part in parts]
         blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
-        changed = docs.with_file(document, self._wall(), blob, fact, assembled=key)
+        described = await to_thread.run_sync(self._parts.attributes, node_id, parts[:1])
+        changed = {**docs.with_file(document, self._wall(), blob, fact, assembled=key), **described}
         await self._documents.put(Put("nodes", changed))
         await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop, node_id, parts)

@@ -1,18 +1,24 @@
 """Staged parts: uploads that are whole and durable but not yet part of a node's file.
 
 A part is `<root>/<node>/<rank>.<attempt>.<size>.<md5>.<sha256>`: what is known of it is in its name, so
-nothing has to be remembered, and asking for all parts of a node is one directory listing.
+nothing has to be remembered, and asking for all parts of a node is one directory listing. Attributes that an
+attempt gives its output wait beside it, as `<rank>.<attempt>.attributes`.
 """
 
 import contextlib
 import os
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from awe_server.data.blobs import Writer, write_stream
 from awe_server.data.files import fsync_folder
 from awe_server.data.ports import FileFact
+
+_ATTRIBUTES = "attributes"
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +58,31 @@ class PartStore:
 
         return await write_stream(Writer(folder, self._floor_bytes), stream, place, check)
 
+    async def add_attributes(
+        self,
+        node_id: str,
+        rank: int,
+        attempt: int,
+        attributes: dict[str, Any] | None,
+        check: Callable[[], object] | None = None,
+    ) -> None:
+        """Stage what an attempt says of its output; the last word counts."""
+        folder = self.folder(node_id)
+
+        async def text() -> AsyncIterator[bytes]:
+            yield orjson.dumps(attributes)
+
+        target = folder / f"{rank}.{attempt}.{_ATTRIBUTES}"
+        await write_stream(Writer(folder, self._floor_bytes), text(), lambda _: target, check)
+
+    def attributes(self, node_id: str, parts: Iterable[tuple[int, int]]) -> dict[str, Any]:
+        """`attributes` as the given (rank, attempt) parts set them, the first that did; else nothing."""
+        for rank, attempt in parts:
+            with contextlib.suppress(FileNotFoundError):
+                path = self.folder(node_id) / f"{rank}.{attempt}.{_ATTRIBUTES}"
+                return {"attributes": orjson.loads(path.read_bytes())}
+        return {}
+
     def present(self, node_id: str) -> dict[tuple[int, int], Part]:
         """All parts of a node by (rank, attempt)."""
         found: dict[tuple[int, int], Part] = {}
@@ -69,15 +100,15 @@ class PartStore:
         """
         newest = dict(accepted)
         last = max(newest.values(), default=0)
-        for part in list(self._scan(node_id)):
-            if part.attempt <= newest.get(part.rank, last):
-                part.path.unlink(missing_ok=True)
+        for rank, attempt, _, path in list(self._entries(node_id)):
+            if attempt <= newest.get(rank, last):
+                path.unlink(missing_ok=True)
         self._drop_folder(node_id)
 
     def drop_all(self, node_id: str) -> None:
         """Remove every part of a node."""
-        for part in list(self._scan(node_id)):
-            part.path.unlink(missing_ok=True)
+        for *_, path in list(self._entries(node_id)):
+            path.unlink(missing_ok=True)
         self._drop_folder(node_id)
 
     def nodes(self) -> Iterator[os.DirEntry[str]]:
@@ -93,12 +124,18 @@ class PartStore:
         fsync_folder(self.root)
 
     def _scan(self, node_id: str) -> Iterator[Part]:
+        for rank, attempt, facts, path in self._entries(node_id):
+            if len(facts) == 3:
+                size, md5, sha256 = facts
+                yield Part(rank, attempt, FileFact(int(size), md5, sha256), path)
+
+    def _entries(self, node_id: str) -> Iterator[tuple[int, int, list[str], Path]]:
+        """Rank, attempt, the rest of the name, and the path of all that is staged for a node."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder(node_id)) as entries:
             for entry in entries:
-                fields = entry.name.split(".")
-                if len(fields) == 5 and fields[0]:
-                    rank, attempt, size, md5, sha256 = fields
-                    yield Part(int(rank), int(attempt), FileFact(int(size), md5, sha256), Path(entry.path))
+                rank, *fields = entry.name.split(".")
+                if rank:  # not a temporary file
+                    yield int(rank), int(fields[0]), fields[1:], Path(entry.path)
 
 
 def _completed_at(part: Part) -> int:

@@ -343,14 +343,15 @@ async def test_nobody_but_the_holder_describes_an_output(api: Api) -> None:
     await api.refused("PUT", mine, 409, "lease_lost", files=attributes(by="anybody"), headers=wrong)
     assert (await api.ok("GET", path))["attributes"] is None
     node = await api.ok("PUT", mine, files=attributes(by="holder"), headers=lease)
-    assert node["attributes"] == {"by": "holder"}
+    assert node["attributes"] is None
     both = {"upload": ("out.txt", b"7\n"), **attributes(by="holder again")}
     node = await api.ok("PUT", mine, files=both, headers=lease)
-    assert (node["attributes"], node["file"]["size"]) == ({"by": "holder again"}, 0)
+    assert (node["attributes"], node["file"]["size"]) == (None, 0)
     await api.refused("PUT", mine, 403, "forbidden", files={"3": ("out.txt", b"x")}, headers=lease)
     await api.report(work)
     await api.state_of({"id": work["jobid"]}, "completed")
     await api.refused("PUT", mine, 409, "lease_lost", files=attributes(by="late"), headers=lease)
+    assert (await api.ok("GET", path))["attributes"] == {"by": "holder again"}
     assert (await api.http.get(f"{path}?download")).content == b"7\n"
     node = await api.ok("PUT", path, files=attributes(by="a person"))
     assert node["attributes"] == {"by": "a person"}
@@ -360,6 +361,22 @@ async def test_attributes_of_an_output_that_failed_are_nobodys(api: Api) -> None
     work, _, output = await held(api)
     await api.ok("PUT", f"/job/{work['jobid']}?suspend")
     await api.refused("PUT", f"/node/{output['node']}", 403, "forbidden", files=attributes(by="anybody"))
+
+
+async def test_attributes_of_an_attempt_that_lost_its_lease_never_show(api: Api, tmp_path: Path) -> None:
+    work, lease, output = await held(api)
+    path, job = f"/node/{output['node']}", {"id": work["jobid"]}
+    first = {"upload": ("out.txt", b"1\n"), **attributes(by="the first")}
+    await api.ok("PUT", f"{path}?work={work['id']}&attempt=1", files=first, headers=lease)
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    again = await api.ok("GET", f"/work?client={work['client']}")
+    await api.ok("PUT", path, files={"upload": ("out.txt", b"2\n")})
+    await api.report(again)
+    await api.state_of(job, "completed")
+    assert (await api.ok("GET", path))["attributes"] is None
+    assert (await api.http.get(f"{path}?download")).content == b"2\n"
+    assert len(files_below(tmp_path)) == 1
 
 
 async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tmp_path: Path) -> None:
@@ -409,10 +426,10 @@ async def test_a_stock_worker_uploads_by_rank(api: Api) -> None:
         ("upload", ("out.txt", b"2\n")),
     ]
     node = await api.ok("PUT", path, files=files)
-    assert node["id"] == output["node"]
-    assert node["attributes"] == {"kind": "count"}
+    assert (node["id"], node["attributes"]) == (output["node"], None)
     await api.report(work)
     await api.state_of({"id": work["jobid"]}, "completed")
+    assert (await api.ok("GET", path))["attributes"] == {"kind": "count"}
     assert (await api.http.get(f"{path}?download")).content == b"2\n"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from awe_server.data.nodes import NodeStore
 from awe_server.data.parts import PartStore
-from shared_models.errors import BadRequest, MissingPart, NoSpace
+from shared_models.errors import BadRequest, LeaseLost, MissingPart, NoSpace
 from shared_models.limits import MAX_TOTALWORK, MIB
 from tests.unit.data.port import MemoryPort, broken, stream
 
@@ -93,6 +93,39 @@ async def test_of_two_uploads_of_one_attempt_the_later_counts(
         os.utime(path, ns=(0, 5 if ".5." in path.name else 1))
     await nodes.assemble(output, [(1, 1)], 0)
     assert await _content(nodes, output) == b"later"
+    assert _parts(tmp_path) == []
+
+
+async def test_attributes_wait_with_their_part(nodes: NodeStore, output: str, tmp_path: Path) -> None:
+    for attempt in (1, 2, 3):
+        await nodes.put_attributes(output, 1, attempt, {"attempt": attempt})
+        await nodes.put_part(output, 1, attempt, stream(b"%d" % attempt))
+    await nodes.put_attributes(output, 2, 1, {"rank": 2})
+    await nodes.put_part(output, 2, 1, stream(b"b"))
+    assert (await nodes.get(output))["attributes"] is None
+    await nodes.assemble(output, [(1, 2), (2, 1)])
+    assert (await nodes.get(output))["attributes"] == {"attempt": 2}
+    assert [name.split(".")[:2] for name in _parts(tmp_path)] == [["1", "3"]] * 2
+    await nodes.delete(output)
+    assert _parts(tmp_path) == []
+
+
+async def test_without_a_word_of_the_first_rank_the_attributes_stay(nodes: NodeStore, output: str) -> None:
+    await nodes.set_attributes(output, {"from": "the job"})
+    await nodes.put_attributes(output, 3, 1, {"rank": 3})
+    await nodes.put_part(output, 3, 1, stream(b"c"))
+    await nodes.assemble(output, [(3, 1)])
+    assert (await nodes.get(output))["attributes"] == {"from": "the job"}
+
+
+async def test_attributes_of_a_lost_attempt_are_not_staged(
+    nodes: NodeStore, output: str, tmp_path: Path
+) -> None:
+    def lost() -> None:
+        raise LeaseLost(workunit_id="w")
+
+    with pytest.raises(LeaseLost):
+        await nodes.put_attributes(output, 0, 1, {"a": 1}, lost)
     assert _parts(tmp_path) == []
 
 

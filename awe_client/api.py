@@ -75,8 +75,8 @@ class AsyncAweClient(JobCalls, WorkCalls, ClientCalls, NodeCalls, ServerCalls):
 
     @property
     def base_url(self) -> str:
-        """The server's address."""
-        return self._transport.base_url
+        """The server's address, for people: without the name and password that it may hold."""
+        return self._transport.shown_url
 
     async def close(self) -> None:
         """Close the connections."""
@@ -119,7 +119,7 @@ class AweClient:
 
     @property
     def base_url(self) -> str:
-        """The server's address."""
+        """The server's address, for people: without the name and password that it may hold."""
         return self.wrapped.base_url
 
     def close(self) -> None:

@@ -195,10 +195,10 @@ class Daemon:
 
     @property
     def max_wait_s(self) -> float:
-        """How long a request may wait at the server. One of a suspended client asks for nothing, so nothing
-        would end it when the client is resumed.
+        """How long a request may wait at the server. One that asks for nothing, of a suspended client or one
+        with a full disk, is not ended by what changes that.
         """
-        return SUSPENDED_WAIT_S if self._suspended else 30.0
+        return SUSPENDED_WAIT_S if self._suspended or self._disk_is_low else 30.0
 
     def profile(self) -> dict[str, Any]:
         """Who we are; `spooled` are attempts of our last incarnation whose results we still have."""
@@ -259,6 +259,7 @@ class Daemon:
             facts = {"free_bytes": disk, "floor_bytes": self._settings.free_floor_bytes}
             log.warning("disk_low" if low else "disk_has_room_again", extra=facts)
         if low:
+            self._workdirs.make_room()
             return f"disk nearly full: {disk} bytes free, {self._settings.free_floor_bytes} must stay"
         if self._capacity.is_lowered:
             return f"could not start processes; running with {self._capacity.slots} slots for a while"
@@ -306,9 +307,18 @@ class Daemon:
 
     def _admit(self, reply: ReplyMessage) -> None:
         url = self._servers.current.base_url
-        tasks = {id: TaskSpec(message, self._base_env, url) for id, message in reply["tasks"].items()}
+        tasks: dict[str, TaskSpec] = {}
         for grant in reply["work"]:
-            self._workshop.admit(from_grant(grant, tasks[grant["task"]], self._root.path))
+            try:
+                if grant["task"] not in tasks:
+                    tasks[grant["task"]] = TaskSpec(reply["tasks"][grant["task"]], self._base_env, url)
+                attempt = from_grant(grant, tasks[grant["task"]], self._root.path)
+            except Exception as exc:
+                # Whatever a document says: it must not end this daemon, and the next one that gets it.
+                log.exception("grant_not_understood", extra={"task": grant["task"], "rank": grant["rank"]})
+                self._workshop.refuse(grant, f"this client cannot take the work: {exc!r}")
+            else:
+                self._workshop.admit(attempt)
         if self._draining:
             # Asked for before we drained.
             self._workshop.release_unstarted()

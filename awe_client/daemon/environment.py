@@ -5,7 +5,6 @@ that say where and in what language we are goes on; then come the job's variable
 attempt.
 """
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -83,7 +82,7 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
         words = [cmd["name"], *words]
     else:
         raise InvalidDocument("cmd.name: is empty, and there is no cmd_script")
-    encoded = [os.fsencode(word) for word in words]
+    encoded = [_bytes(word) for word in words]
     if not any("@" in text or "${" in text for text in (args, *args_array)):
         task.words = encoded
     return encoded
@@ -91,7 +90,12 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
 
 def encode(env: Mapping[str, str]) -> dict[bytes, bytes]:
     """As the kernel takes it."""
-    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    return {_bytes(name): _bytes(value) for name, value in env.items()}
+
+
+def _bytes(text: str) -> bytes:
+    """What documents say is UTF-8, in whatever locale we were started; our environment may be any bytes."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _public(message: TaskForClient) -> dict[str, str]:

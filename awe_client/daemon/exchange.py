@@ -5,7 +5,8 @@
 * A request with nothing to report may wait at the server. When something comes up meanwhile, a new exchange
   is sent on another connection; the server answers the older one as superseded. Its work is not ours in any
   case: by the newer request, which does not list it as held, the server has taken it back.
-* While no server answers, the pauses grow, with jitter, up to 30 s. Work goes on meanwhile.
+* While no server answers, the pauses grow, with jitter, up to 30 s
+  or half a lease. Work goes on meanwhile.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from awe_client.daemon.attempt import AttemptKey
 from awe_client.daemon.identity import WorkRoot
-from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.servers import BACKOFF_CAP_S, Patience, Servers
 from awe_client.daemon.spool import Spool
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
@@ -109,7 +110,7 @@ class ExchangeLoop:
                 self._patience.reset()
                 self._registrations_lost = 0
                 self._max_reports = min(self._max_reports * 2, MAX_REPORTS)
-                self._lease_s = max(float(reply["lease_s"]), 0.1)
+                self._set_lease(float(reply["lease_s"]))
                 self._port.take(reply)
 
     async def close(self) -> None:
@@ -135,10 +136,15 @@ class ExchangeLoop:
             self._patience.reset()
             self._root.adopt(str(client.get("id") or self._root.client_id))
             if client.get("lease_s"):
-                self._lease_s = max(float(client["lease_s"]), 0.1)
+                self._set_lease(float(client["lease_s"]))
             facts = {"client": self._root.client_id, "server": server.base_url}
             log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
             return
+
+    def _set_lease(self, lease_s: float) -> None:
+        """After a restart the server waits one lease for us: no pause may be as long as that."""
+        self._lease_s = max(lease_s, 0.1)
+        self._patience.cap_s = min(BACKOFF_CAP_S, max(self._lease_s / 2, 1.0))
 
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""

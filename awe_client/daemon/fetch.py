@@ -14,6 +14,8 @@ from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.download import Wanted
 from shared_models.errors import AweError
+from shared_models.messages import TaskForClient
+from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
 
 
@@ -56,6 +58,8 @@ class Fetcher:
             write_new(attempt.directory, USERATTR_NAME, json.dumps(message["userattr"], indent=1))
         script = message["cmd"].get("cmd_script")
         if script:
+            if SCRIPT_NAME in _names_of(message):
+                raise StepError(FailureKind.INPUT, f"{SCRIPT_NAME} is the script's own name: choose another")
             write_new(attempt.directory, SCRIPT_NAME, "\n".join(script) + "\n")
         # Directories of outputs are the command's to make: a plain mkdir of its own must not fail.
         for name in (attempt.task.stdout, attempt.task.stderr, attempt.task.stdin):
@@ -132,6 +136,15 @@ class Fetcher:
             self._cache.done(key)
             raise
         return key
+
+
+def _names_of(message: TaskForClient) -> set[str]:
+    """Names that are written before the command reads its script, or by its start."""
+    cmd = message["cmd"]
+    names = [cmd.get("stdout"), cmd.get("stderr")]
+    for entry in (*message["inputs"], *message["predata"]):
+        names += [entry["filename"], entry.get("attrfile")]
+    return {normal_relative_path(name) for name in names if name}
 
 
 def _whole(entry: Mapping[str, Any]) -> Wanted:

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 _MAX_FRESH = 64
+_TRIES = 20
 
 
 class FreshDirectories:
@@ -22,18 +23,28 @@ class FreshDirectories:
 
     def make(self, path: bytes) -> None:
         """Make a directory that does not exist yet, with its parents."""
-        try:
-            self._make(path)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            self._make(path)
+        for _ in range(_TRIES):
+            # The daemon removes parents that are empty, and so may be quicker than the attempt.
+            with contextlib.suppress(FileNotFoundError):
+                self._make(path)
+                return
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        self._make(path)
 
     def _make(self, path: bytes) -> None:
-        if not self._free:
-            os.mkdir(path, 0o700)
-            return
-        os.rename(self._free[-1], path)
-        self._free.pop()
+        while self._free:
+            aside = self._free.pop()
+            try:
+                os.rename(aside, path)
+            except FileNotFoundError:
+                if os.path.isdir(aside):
+                    self._free.append(aside)
+                    raise
+                # Somebody has cleaned up here.
+            else:
+                return
+        os.mkdir(path, 0o700)
 
     def take_back(self, spec: dict[str, Any]) -> bool:
         """Take a directory that holds nothing but logs; False leaves any other to the daemon."""
@@ -52,6 +63,8 @@ class FreshDirectories:
             aside = self._folder + b"/%d.%d" % (os.getpid(), self._made)
             os.rename(path, aside)
         except OSError:
+            with contextlib.suppress(OSError):
+                os.makedirs(self._folder, 0o700, exist_ok=True)
             return False
         self._free.append(aside)
         return True

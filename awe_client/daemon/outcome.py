@@ -13,6 +13,8 @@ from shared_models.states import FailureKind
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 #: The machine's own fault, and it will not pass by itself.
 _NODE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, *EXHAUSTED})
+#: What lies under the name of a log forbids to write there: the document's fault, not the machine's.
+_NAME_ERRNOS = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO})
 #: A command says with it that trying again makes no sense; the server acts on it.
 PERMANENT_EXIT_CODE = 42
 
@@ -59,7 +61,7 @@ class SpawnRefusal:
     @property
     def is_exhaustion(self) -> bool:
         """Whether trying again a little later makes sense."""
-        return self.errno in EXHAUSTED
+        return self.errno in EXHAUSTED or self.stage == "disk"
 
 
 def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
@@ -97,6 +99,8 @@ def judge_refusal(refusal: SpawnRefusal) -> Failure:
         return Failure(FailureKind.COMMAND, f"cannot execute {name}: {why}", 126)
     if refusal.stage == "stdin":
         return Failure(FailureKind.COMMAND, f"cannot open standard input {name}: {why}")
+    if refusal.stage in ("stdout", "stderr") and refusal.errno in _NAME_ERRNOS:
+        return Failure(FailureKind.COMMAND, f"cannot write the {refusal.stage} of the command: {why}")
     return Failure(FailureKind.NODE, f"cannot prepare the {refusal.stage} of the command: {why}")
 
 

@@ -19,7 +19,7 @@ from awe_client.daemon.workdir import NotInside, find, listing
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError, LeaseLost, NotFound
-from shared_models.limits import MAX_LOG_BYTES
+from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
 from shared_models.states import FailureKind
 
@@ -80,15 +80,13 @@ class Pusher:
         Source: AWE lib/shock/shock.go PutOrPostFile (attrfile, rank < 2).
         """
         try:
-            path = await asyncio.to_thread(
-                find, attempt.directory, output["attrfile"], output.get("directory") or ""
-            )
-            text = await asyncio.to_thread(path.read_bytes)
-            attributes = json.loads(text) if text.strip() else None
+            attributes = await asyncio.to_thread(read_attributes, attempt, output)
         except FileNotFoundError:
             return
-        except (NotInside, OSError, ValueError) as exc:
-            raise StepError(FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {exc}") from exc
+        except (NotInside, OSError, ValueError, RecursionError) as exc:
+            raise StepError(
+                FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {_words(exc)}"
+            ) from exc
         if attributes is not None:
             await self._insist(
                 lambda server: server.set_output_attributes(
@@ -152,6 +150,22 @@ class Pusher:
                 raise StepError(
                     FailureKind.OUTPUT, f"cannot read what the command wrote: {exc.strerror}"
                 ) from exc
+
+
+def read_attributes(attempt: Attempt, output: Mapping[str, Any]) -> Any:
+    """What the attribute file of an output says; None if it is empty.
+
+    Raises NotInside, OSError (FileNotFoundError: there is none), ValueError, RecursionError. Nothing but a
+    plain file of bounded size is opened: a pipe would never end, and a large file would fill our memory.
+    """
+    path = find(attempt.directory, output["attrfile"], output.get("directory") or "")
+    info = path.stat()
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError("is not a plain file")
+    if info.st_size > MAX_ATTRIBUTES_BYTES:
+        raise ValueError(f"has {info.st_size} bytes; {MAX_ATTRIBUTES_BYTES} are allowed")
+    text = path.read_bytes()
+    return json.loads(text) if text.strip() else None
 
 
 async def _log_body(attempt: Attempt, name: str) -> FileBody | bytes:

@@ -62,14 +62,14 @@ class Patience:
 
     def __init__(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> None:
         self._base_s = base_s
-        self._cap_s = cap_s
+        self.cap_s = cap_s
         self.failures = 0
 
     def delay_s(self, error: AweError) -> float:
         """Count a failure; how long to wait because of it."""
         self.failures += 1
         asked_s = float(error.fields.get("retry_after_s", 0.0))
-        return jittered_delay_s(self.failures, base_s=self._base_s, cap_s=self._cap_s, asked_s=asked_s)
+        return jittered_delay_s(self.failures, base_s=self._base_s, cap_s=self.cap_s, asked_s=asked_s)
 
     async def wait(self, error: AweError) -> None:
         """Count a failure and sleep."""

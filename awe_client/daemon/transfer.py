@@ -31,9 +31,10 @@ _DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 class StepError(Exception):
     """A step of an attempt failed for good."""
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    def __init__(self, kind: FailureKind, message: str, *, disk_full: bool = False) -> None:
         super().__init__(message)
         self.failure = Failure(kind, message)
+        self.disk_full = disk_full
 
 
 class Sources:
@@ -98,7 +99,9 @@ def disk_error(exc: OSError, name: str) -> StepError:
     """Whose fault an error of our own file system is: a full or broken disk is the machine's."""
     text = exc.strerror or str(exc)
     if exc.errno in _DISK_ERRNOS:
-        return StepError(FailureKind.NODE, f"cannot write {name} on the client: {text.lower()}")
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        message = f"cannot write {name} on the client: {text.lower()}"
+        return StepError(FailureKind.NODE, message, disk_full=full)
     return StepError(FailureKind.INPUT, f"cannot write {name}: {text.lower()}")
 
 

@@ -8,11 +8,13 @@ import contextlib
 import logging
 import os
 import re
+import secrets
 import shutil
 import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,11 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT = 100
 LISTED_NAMES = 30
+#: Threads of their own: however much there is to remove, it holds up nobody who wants to write or to report.
+REMOVERS = 2
+#: A tree deeper than this is made flatter before it is removed: its paths stay short enough for the kernel.
+_FLAT = 12
+_TRIES = 20
 _PREFIX = re.compile(r"[0-9a-f-]{1,2}")
 
 
@@ -36,7 +43,17 @@ class WorkDirs:
         self._root = root
         self._keep_failed_s = keep_failed_s
         self._kept: deque[tuple[float, Path]] = deque()
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals: set[asyncio.Future[None]] = set()
+        self._removers = ThreadPoolExecutor(REMOVERS, thread_name_prefix="remove")
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether not a byte can be written; False if that cannot be told."""
+        try:
+            place = os.statvfs(self._root)
+        except OSError:
+            return False
+        return place.f_blocks > 0 and place.f_bavail == 0
 
     async def remove_old(self) -> None:
         """Remove what an earlier incarnation left."""
@@ -65,6 +82,11 @@ class WorkDirs:
             directory = self._kept.popleft()[1]
         self._in_background(directory)
 
+    def make_room(self) -> None:
+        """The disk is short: remove what was only kept to be looked at."""
+        while self._kept:
+            self._in_background(self._kept.popleft()[1])
+
     def sweep(self) -> None:
         """Remove the kept directories whose time is over, and empty prefixes."""
         horizon = time.monotonic() - self._keep_failed_s
@@ -88,9 +110,9 @@ class WorkDirs:
         self._in_thread(self._remove, directory)
 
     def _in_thread(self, function: Callable[..., None], *args: Path) -> None:
-        task = asyncio.ensure_future(asyncio.to_thread(function, *args))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
+        removal = asyncio.get_running_loop().run_in_executor(self._removers, function, *args)
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     def _remove(self, directory: Path) -> None:
         remove_tree(directory)
@@ -105,12 +127,17 @@ class WorkDirs:
 
 def make_directory(directory: Path) -> None:
     """Make an attempt's directory. Raises FileExistsError: no attempt may find another's files."""
-    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for _ in range(_TRIES):
+        # A prefix that is empty may be removed between the two, when the last attempt in it is over.
+        with contextlib.suppress(FileNotFoundError):
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700)
+            return
     directory.mkdir(mode=0o700)
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a tree without following links, also where a command took away permissions."""
+    """Remove a tree without following links, also where a command took away permissions, however deep."""
 
     def open_up(function: Any, path: str, info: Any) -> None:
         if isinstance(info[1], FileNotFoundError):
@@ -125,10 +152,39 @@ def remove_tree(directory: Path) -> None:
             else:
                 os.unlink(path)
 
+    if directory.is_symlink():
+        with contextlib.suppress(OSError):
+            directory.unlink()
+        return
     if directory.exists():
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(directory, onerror=open_up)
+    if directory.exists():
+        _flatten(directory)
         shutil.rmtree(directory, onerror=open_up)
     if directory.exists():
         log.warning("directory_not_removed", extra={"path": str(directory)})
+
+
+def _flatten(directory: Path) -> None:
+    """Bring what lies deep up to the top: neither recursion nor paths are then too long to remove it."""
+    lifted = 0
+    pending = [(str(directory), 0)]
+    while pending:
+        folder, depth = pending.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)
+            with os.scandir(folder) as entries:
+                below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for path in below:
+                if depth < _FLAT:
+                    pending.append((path, depth + 1))
+                    continue
+                lifted += 1
+                top = f"{directory}/{secrets.token_hex(4)}.{lifted}"
+                os.chmod(path, 0o700)
+                os.rename(path, top)
+                pending.append((top, 1))
 
 
 def place(directory: Path, name: str) -> Path:
@@ -165,6 +221,8 @@ def find(directory: Path, name: str, sub_directory: str = "") -> Path:
 
 def require_inside(directory: Path, path: Path, name: str) -> None:
     """Refuse a path that, with links resolved, lies outside. Raises NotInside."""
+    if directory.is_symlink():
+        raise NotInside("the work directory was replaced by a link")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory)):
         raise NotInside(f"'{name[:200]}' leaves the work directory through a link")
 

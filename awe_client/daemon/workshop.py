@@ -5,12 +5,13 @@ bounds of their own; commands run in the executors; nothing here waits for eithe
 """
 
 import asyncio
+import errno
 import logging
 import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from awe_client.daemon import machine as m
@@ -26,7 +27,9 @@ from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import WorkDirs
 from shared_models.errors import InvalidDocument, LeaseLost
+from shared_models.ids import TaskId, make_workunit_id
 from shared_models.limits import MAX_TAIL_BYTES
+from shared_models.messages import GrantMessage
 from shared_models.states import FailureKind
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ class Holding:
     step: asyncio.Task[None] | None = None
     command: int = 0  #: key in the executor
     predata: list[str] = field(default_factory=list)
+    disk_was_full: bool = False  #: at some moment while its command ran
 
 
 @dataclass(slots=True, frozen=True)
@@ -128,6 +132,12 @@ class Workshop:
             self._deliver(holding, m.StepFailed(Failure(FailureKind.NODE, reason)))
         else:
             self._follow(holding, machine.begin())
+
+    def refuse(self, grant: GrantMessage, reason: str) -> None:
+        """Report a granted attempt as failed that cannot even be looked at."""
+        key = (make_workunit_id(TaskId(grant["task"]), grant["rank"]), grant["attempt"])
+        self._spool.add(report_of(key, grant["token"], failure=Failure(FailureKind.NODE, reason)))
+        self._on_news()
 
     def deliver(self, key: AttemptKey, event: m.Event) -> None:
         """Tell an attempt of something; nothing if it is not held."""
@@ -268,11 +278,29 @@ class Workshop:
             return
 
         def ended(what: CommandEnd | SpawnRefusal) -> None:
+            if isinstance(what, CommandEnd):
+                if what.disk_full:
+                    self._disk_was_full()
+                elif holding.disk_was_full:
+                    what = replace(what, disk_full=True)
             followed = self._live_logs.has_sent(holding.attempt.key)
             event = m.Ended(what, followed) if isinstance(what, CommandEnd) else m.Refused(what)
             self._deliver(holding, event)
 
+        holding.disk_was_full = False
+        if self._workdirs.has_no_room:
+            # Perhaps in a moment: directories of earlier attempts are being removed. A command that starts on
+            # a full disk may end on one with room, and nobody would know that its output is cut off.
+            refusal = SpawnRefusal("disk", errno.ENOSPC, b"")
+            asyncio.get_running_loop().call_soon(ended, refusal)
+            return
         holding.command = self._executors.run(spec, ended)
+
+    def _disk_was_full(self) -> None:
+        """What any command wrote at this moment may be cut off, also if there is room when it ends."""
+        for holding in self._holdings.values():
+            if holding.machine.stage is m.Stage.RUNNING:
+                holding.disk_was_full = True
 
     def _command_spec(self, holding: Holding) -> CommandSpec:
         attempt, task = holding.attempt, holding.attempt.task
@@ -316,6 +344,8 @@ class Workshop:
                 async with bound:
                     event = await step(holding)
             except StepError as exc:
+                if exc.disk_full:
+                    self._disk_was_full()
                 event = m.StepFailed(exc.failure)
             except LeaseLost:
                 event = m.LeaseGone()

@@ -75,7 +75,9 @@ class Download:
         self._target = target
         self._wanted = wanted
         self._on_progress = on_progress
-        self._part = target.with_name(f"{target.name[:200]}.{secrets.token_hex(4)}.part")
+        # Beside the target, and no longer a name than the file system takes, whatever the target is called.
+        stem = os.fsdecode(os.fsencode(target.name)[:200])
+        self._part = target.with_name(f"{stem}.{secrets.token_hex(4)}.part")
         self._file: Any = None
         self._etag = ""
         self._restart()

@@ -8,6 +8,7 @@ What is repeated after a failure, and what is not:
 """
 
 import os
+import re
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ _BY_STATUS: dict[int, type[AweError]] = {
     503: Unavailable,
     504: Unavailable,
 }
+_CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#]*@", re.IGNORECASE)
 #: httpx raises these before a byte of the request has left.
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -87,6 +89,8 @@ class Transport:
         retry: RetryPolicy | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
+        #: Without name and password: for messages, logs and the environment of commands.
+        self.shown_url = _CREDENTIALS.sub(r"\1", self.base_url)
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._retry = retry or RetryPolicy()
@@ -216,9 +220,9 @@ class Transport:
     def unreachable(self, exc: httpx.TransportError) -> ServerUnreachable:
         """Say which server, what happened, and what to look at."""
         return ServerUnreachable(
-            f"cannot reach {self.base_url}: {cause_of(exc)}. Is awe-server running there? "
+            f"cannot reach {self.shown_url}: {cause_of(exc)}. Is awe-server running there? "
             "Set the address with --server or AWE_SERVER.",
-            url=self.base_url,
+            url=self.shown_url,
         )
 
     def _request(

@@ -10,6 +10,7 @@ What stock workers depend on, and where it differs from our own rules:
 """
 
 import json
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -41,6 +42,7 @@ from shared_models.errors import (
     ClientNotFound,
     ClientSuspended,
     Forbidden,
+    JobNotFound,
     LeaseLost,
     QueueSuspended,
     WorkunitNotFound,
@@ -131,15 +133,21 @@ def _checkout_one(
 
 
 async def _joined(engine: Engine, units: list[Document], base_url: str) -> list[Document]:
-    """Workunits with what they inherit; each job and task is looked up once."""
+    """Workunits with what they inherit; each job and task is looked up once.
+
+    A workunit whose job or task was removed meanwhile, or in a crash, is left out.
+    """
     jobs: dict[str, Document] = {}
     tasks: dict[str, Document] = {}
-    for unit in units:
-        if unit["jobid"] not in jobs:
-            job, of_job = await engine.job_documents(unit["jobid"])
-            jobs[unit["jobid"]] = job
+    for job_id in dict.fromkeys(unit["jobid"] for unit in units):
+        with suppress(JobNotFound):
+            jobs[job_id], of_job = await engine.job_documents(job_id)
             tasks |= {task["id"]: task for task in of_job}
-    return [views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url) for unit in units]
+    return [
+        views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url)
+        for unit in units
+        if unit["jobid"] in jobs and unit["taskid"] in tasks
+    ]
 
 
 class OneWorkParameters(Parameters):

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from shared_models.errors import JobNotFound
+from shared_models.ids import JobId
 from shared_models.limits import MAX_LOG_BYTES
 from tests.api.conftest import Api
 from tests.support.golden import encoded, recorded, shape_problems
@@ -329,3 +331,18 @@ async def test_the_work_of_one_job_shows_finished_work_too(api: Api) -> None:
     page = await get(api, f"jobid={job['id']}")
     assert [(row["rank"], row["state"]) for row in page["data"]] == [(r, "completed") for r in range(1, 6)]
     assert page["total_count"] == 5
+
+
+async def test_a_workunit_whose_job_is_gone_is_left_out_of_the_list(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, gone = await api.submit(), await api.submit()
+    documents = api.services.engine.job_documents
+
+    async def job_documents(job_id: JobId) -> Any:
+        if job_id == gone["id"]:
+            raise JobNotFound(job_id=job_id)
+        return await documents(job_id)
+
+    monkeypatch.setattr(api.services.engine, "job_documents", job_documents)
+    assert [row["jobid"] for row in (await get(api, ""))["data"]] == [kept["id"]]

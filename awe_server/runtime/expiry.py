@@ -1,8 +1,8 @@
 """Remove finished jobs whose time has come, with their tasks, workunits, output nodes and logs.
 
 Source: AWE lib/core/jobmgr.go UpdateJobExpire (every 60 minutes; completed or deleted jobs with an
-expiration in the past); differs: an expired job leaves nothing behind, and nodes of jobs that no longer
-exist go as well.
+expiration in the past); differs: an expired job leaves nothing behind, and whatever a crash left of jobs that
+no longer exist goes as well, looked for at the start and then once an hour.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from shared_models.times import rfc3339
 log = logging.getLogger(__name__)
 
 PAGE = 200  #: jobs removed between two looks at the store
+LEFTOVERS_EVERY_S = 3600.0
 EXPIRING = (JobState.COMPLETED.value, JobState.DELETED.value)
 
 
@@ -35,6 +36,7 @@ class Expiry:
         self._nodes = nodes
         self._logs_dir = logs_dir
         self._every_s = every_s
+        self._leftovers_s = 0.0  #: monotonic; when to look for leftovers next
 
     async def run(self) -> None:
         """Sweep until cancelled; a sweep that fails is repeated at the next turn."""
@@ -60,7 +62,10 @@ class Expiry:
             removed += len(gone)
             if not gone:
                 break
-        await self._sweep_leftovers()
+        now_s = self._engine.clock.monotonic()
+        if now_s >= self._leftovers_s:
+            await self._sweep_leftovers()
+            self._leftovers_s = now_s + LEFTOVERS_EVERY_S
         return removed
 
     async def _remove(self, job_id: JobId, now: str) -> bool:
@@ -82,13 +87,23 @@ class Expiry:
         return True
 
     async def _sweep_leftovers(self) -> None:
-        """Nodes and logs of jobs that are gone: a crash may have come between the job and its files."""
-        owners = [JobId(id) for id in await self._engine.distinct("nodes", "job") if id]
-        owners += [JobId(name) for name in await asyncio.to_thread(_names, self._logs_dir)]
-        for start in range(0, len(owners), PAGE):
-            some = owners[start : start + PAGE]
+        """What is left of jobs that are gone: a crash may have come between a job and the rest of it, or,
+        on a store without transactions, between the rest of it and a new job."""
+        owners = set(await self._engine.distinct("nodes", "job"))
+        owners.update(await asyncio.to_thread(_names, self._logs_dir))
+        owners.update(await self._engine.count_by("tasks", "jobid"))
+        owners.update(id.partition("_")[0] for id in await self._engine.count_by("workunits", "taskid"))
+        ids = [JobId(id) for id in sorted(owners) if id]
+        for start in range(0, len(ids), PAGE):
+            some = ids[start : start + PAGE]
             known = await self._engine.get_many("jobs", some)
-            await self._remove_files([job_id for job_id in some if job_id not in known])
+            live = self._engine.state.jobs
+            gone = [job_id for job_id in some if job_id not in known and job_id not in live]
+            for job_id in gone:
+                await self._engine.put(
+                    DeleteWhere("workunits", "jobid", job_id), DeleteWhere("tasks", "jobid", job_id)
+                )
+            await self._remove_files(gone)
 
     async def _remove_files(self, job_ids: Sequence[JobId]) -> None:
         for job_id in job_ids:

@@ -11,7 +11,7 @@ from awe_server.store.base import Collection, Match
 
 #: Per collection, the indexes; each is the dotted paths it covers, in order.
 INDEXES: dict[Collection, tuple[tuple[str, ...], ...]] = {
-    "jobs": (("state",), ("info.submittime",), ("info.user",), ("jid",), ("_idempotency",)),
+    "jobs": (("state",), ("info.submittime",), ("info.user",), ("jid",), ("expiration",), ("_idempotency",)),
     "tasks": (("jobid",),),
     "workunits": (("taskid", "state"),),
     "clients": (),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from awe_server.store.base import (
+    FORMAT_VERSION,
     AnyOf,
     Collection,
     Delete,
@@ -421,7 +422,7 @@ class StoreSuite:
             await store.commit(puts("jobs", FRUIT))
         async with opened(backend) as store:
             assert await scanned(store, "jobs") == FRUIT
-            assert await store.get("meta", "format") == {"id": "format", "version": 1}
+            assert await store.get("meta", "format") == {"id": "format", "version": FORMAT_VERSION}
 
     async def test_closing_is_safe_at_any_time(self, backend: Backend) -> None:
         store = backend.make()

@@ -135,3 +135,26 @@ async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("torn", ["tasks", "workunits"])
+async def test_what_a_torn_batch_left_of_a_job_goes_with_the_next_sweep(site: Site, torn: Collection) -> None:
+    """A store without transactions: the job was removed and the rest not, or the rest was written first."""
+    kept = await site.submit(task(totalwork=2))
+    await site.fetch()
+    left_of_job = {"id": "gone_0_0", "jobid": "gone", "taskid": "gone_0"}
+    await site.engine.put(Put(torn, left_of_job))
+    await sweep(site).once()
+    assert await left(site, JobId("gone")) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
+    assert await left(site, kept) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 0}
+
+
+async def test_leftovers_are_looked_for_at_the_start_and_then_hourly(site: Site) -> None:
+    sweeps = sweep(site)
+    for passed_s, is_swept in ((0, True), (60, False), (3_600, True)):
+        (site.root / "logs" / "gone").mkdir(parents=True)
+        site.hands.monotonic_s += passed_s
+        await sweeps.once()
+        assert (site.root / "logs" / "gone").exists() is not is_swept
+        if not is_swept:
+            (site.root / "logs" / "gone").rmdir()

@@ -11,7 +11,8 @@ AweError                      internal            500
 │                                                   ClientSuspended, StaleExchange, MissingPart
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
-├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, ShuttingDown
+├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, Starting,
+│                                                   ShuttingDown
 ├─ NoSpace                    no_space            507
 └─ ServerUnreachable          server_unreachable  client side only
 
@@ -224,6 +225,12 @@ class QueueSuspended(Unavailable):
     """Server queue is suspended"""
 
     code = "queue_suspended"
+
+
+class Starting(Unavailable):
+    """The server is reading its state; try again."""
+
+    code = "starting"
 
 
 class ShuttingDown(Unavailable):

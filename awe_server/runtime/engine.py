@@ -36,10 +36,10 @@ from awe_server.store.base import (
     Put,
     Query,
     Store,
+    check_storable,
 )
-from awe_server.store.documents import encode
 from awe_server.store.errors import StoreLocked
-from shared_models.errors import AweError, JobNotFound, ShuttingDown, StoreUnavailable, Unavailable
+from shared_models.errors import AweError, JobNotFound, ShuttingDown, Starting, StoreUnavailable
 from shared_models.ids import ClientId, JobId, WorkunitId
 
 log = logging.getLogger(__name__)
@@ -51,12 +51,6 @@ VISIT_S = 60.0  #: how long a finished job stays that was brought back for a ver
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
-
-
-class Starting(Unavailable):
-    """The server is reading its state; try again."""
-
-    code = "starting"
 
 
 class Phase(Enum):
@@ -77,13 +71,6 @@ class Duties(Protocol):
     async def stop(self) -> None: ...
     def begin(self, effects: Iterable[Effect]) -> None: ...
     def abandon(self) -> None: ...
-
-
-def _check(operations: Iterable[Operation]) -> None:
-    """Refuse here what the store would refuse later, in the middle of a batch of many requests."""
-    for operation in operations:
-        if isinstance(operation, Put):
-            encode(operation.document)
 
 
 def new_token() -> str:
@@ -180,7 +167,7 @@ class Engine(StoredDocuments):
         **kwargs: P.kwargs,
     ) -> T:
         """As `do`, with further documents in the same batch."""
-        _check(ops)
+        check_storable(ops)
         result = self.run(transition, *args, **kwargs)
         self._add(ops)
         await self._committer.settled()
@@ -203,7 +190,7 @@ class Engine(StoredDocuments):
 
         Raises InvalidDocument for one that cannot be stored.
         """
-        _check(operations)
+        check_storable(operations)
         self._add(operations)
         await self._committer.settled()
 

@@ -96,6 +96,11 @@ def test_every_error_code_is_listed_with_its_status() -> None:
     assert listed == code_table()
 
 
+def test_every_code_that_is_sent_is_known_to_the_client() -> None:
+    sent = [cls for code, cls in known_classes().items() if cls.http_status != 500 or code == "internal"]
+    assert [cls.__qualname__ for cls in sent if cls.__module__ != "shared_models.errors"] == []
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"), store_url="memory:")

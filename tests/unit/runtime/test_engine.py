@@ -5,13 +5,19 @@ from typing import Any, NoReturn
 
 import pytest
 
-from awe_server.runtime.engine import Starting
 from awe_server.scheduler.jobs import delete_job, resubmit_job, suspend_job
 from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
 from awe_server.store.base import Put, Query
 from awe_server.store.errors import LeaseGone
-from shared_models.errors import Conflict, InvalidDocument, JobNotFound, ShuttingDown, StoreUnavailable
+from shared_models.errors import (
+    Conflict,
+    InvalidDocument,
+    JobNotFound,
+    ShuttingDown,
+    Starting,
+    StoreUnavailable,
+)
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
 from tests.unit.runtime.workshop import CLIENT, Workshop, done, shape, task

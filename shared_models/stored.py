@@ -12,12 +12,17 @@ _INT32 = 2**31
 _ESCAPED = ".%\0"  #: signs of a field name that take three when stored in MongoDB
 
 
+def json_size(value: object) -> int:
+    """How many bytes a value takes as JSON."""
+    return len(orjson.dumps(value))
+
+
 def oversize(document: Mapping[str, Any], limit: int, json_bytes: int | None = None) -> int:
     """The document's size in the store that needs most for it, if that is above the limit, else 0.
 
     `json_bytes` is the size of its JSON, if that is known.
     """
-    size = len(orjson.dumps(document)) if json_bytes is None else json_bytes
+    size = json_size(document) if json_bytes is None else json_bytes
     if size <= limit // MAX_GROWTH:
         return 0
     size = max(size, _bson_bytes(document))

@@ -1,7 +1,5 @@
 """A new job: check it as a whole, then give it its place in the queue."""
 
-import orjson
-
 from awe_server.scheduler.graph import check_graph
 from awe_server.scheduler.progress import advance_job
 from awe_server.scheduler.state import Context, Document, Job, State, Task
@@ -11,7 +9,7 @@ from shared_models.errors import AlreadyExists, BadRequest, TooLarge
 from shared_models.ids import JobId, make_task_id
 from shared_models.limits import MAX_NEW_STORED_BYTES, MAX_REPEATED_INFO_BYTES, MAX_TOKEN_CHARS
 from shared_models.states import TaskState
-from shared_models.stored import oversize
+from shared_models.stored import json_size, oversize
 from shared_models.times import ZERO_TIME, rfc3339
 
 
@@ -121,7 +119,7 @@ def _check_sizes(job: Job, tasks: list[Task]) -> None:
     for i, task in enumerate(tasks):
         if size := oversize(task_document(task), MAX_NEW_STORED_BYTES):
             raise TooLarge(f"tasks[{i}]: needs {size} bytes as stored, the limit is {MAX_NEW_STORED_BYTES}")
-    info_bytes = len(orjson.dumps(job.info))
+    info_bytes = json_size(job.info)
     if info_bytes * len(tasks) > MAX_REPEATED_INFO_BYTES:
         raise TooLarge(
             f"info: has {info_bytes} bytes and is shown with each of {len(tasks)} tasks, "

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,9 +15,12 @@ from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.download import Wanted
 from shared_models.errors import AweError
+from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
 from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
+
+_MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
 
 
 class Fetcher:
@@ -70,7 +74,7 @@ class Fetcher:
         name = entry["filename"]
         url = entry.get("url") or ""
         if entry.get("attrfile"):
-            await self._fetch_attributes(attempt, url, entry["attrfile"])
+            await self._fetch_attributes(attempt, entry)
         if entry.get("nofile"):
             return
         target = place(attempt.directory, name)
@@ -93,11 +97,17 @@ class Fetcher:
             query = urlencode({"index": index, "part": attempt.part})
             await self._sources.get(f"{url}{'&' if '?' in url else '?'}{query}", target, Wanted())
 
-    async def _fetch_attributes(self, attempt: Attempt, url: str, attrfile: str) -> None:
+    async def _fetch_attributes(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         """Write the attributes of the input's node to a file."""
-        document = await self._node_document(url)
+        name, host, node = entry["attrfile"], entry.get("host") or "", entry.get("node") or ""
+        if host and node:
+            target = place(attempt.directory, name)
+            await self._sources.get(f"{host}/node/{node}", target, Wanted())
+            document = await asyncio.to_thread(_foreign_document, target, f"{host}/node/{node}")
+        else:
+            document = await self._node_document(entry.get("url") or "")
         text = json.dumps(document.get("attributes"))
-        await asyncio.to_thread(write_new, attempt.directory, attrfile, text)
+        await asyncio.to_thread(write_new, attempt.directory, name, text)
 
     async def _node_document(self, url: str) -> dict[str, Any]:
         base = url.partition("?")[0]
@@ -136,6 +146,20 @@ class Fetcher:
             self._cache.done(key)
             raise
         return key
+
+
+def _foreign_document(path: Path, url: str) -> Mapping[str, Any]:
+    """A node's document as another Shock sent it. Raises StepError if it is none."""
+    what = f"cannot read the attributes of {shown(url)}"
+    if path.stat().st_size > _MAX_DOCUMENT_BYTES:
+        raise StepError(FailureKind.INPUT, f"{what}: more than {_MAX_DOCUMENT_BYTES} bytes came")
+    try:
+        document = json.loads(path.read_bytes())["data"]
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise StepError(FailureKind.INPUT, f"{what}: what came is not a node's document") from exc
+    if not isinstance(document, dict):
+        raise StepError(FailureKind.INPUT, f"{what}: what came is not a node's document")
+    return document
 
 
 def _names_of(message: TaskForClient) -> set[str]:

@@ -1,7 +1,5 @@
 """Make a task's outputs whole: the accepted attempts' files, in rank order, become one file per output."""
 
-import logging
-
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import OutputFact
@@ -10,8 +8,6 @@ from awe_server.scheduler.state import FinishTask, Task
 from awe_server.store.base import Document, Match
 from shared_models.errors import InvalidData, MissingPart, NodeNotFound, NotCuttable
 from shared_models.states import WorkunitState
-
-log = logging.getLogger(__name__)
 
 #: (rank, attempt) of the files that make an output
 _Parts = list[tuple[int, int]]
@@ -32,16 +28,17 @@ class Finisher:
         outputs = task.outputs
         parts = await self._accepted(task, outputs)
         facts: list[OutputFact] = []
+        notes: list[str] = []
         for io in outputs:
             try:
-                facts.append(await self._make_whole(io, parts[io["filename"]]))
+                facts.append(await self._make_whole(io, parts[io["filename"]], notes))
             except MissingPart as exc:
                 await self._give_up(effect, f"output {io['filename']}: part {exc.fields['rank']} is missing")
                 return
             except NodeNotFound:
                 await self._give_up(effect, f"output {io['filename']}: its node {io['node']} was deleted")
                 return
-        await self._engine.do(task_finished, effect.task_id, effect.generation, facts)
+        await self._engine.do(task_finished, effect.task_id, effect.generation, facts, "\n".join(notes))
 
     async def _give_up(self, effect: FinishTask, reason: str) -> None:
         await self._engine.do(task_unfinishable, effect.task_id, effect.generation, reason)
@@ -71,7 +68,7 @@ class Finisher:
                     parts[name].append(part)
         return parts
 
-    async def _make_whole(self, io: Document, parts: _Parts) -> OutputFact:
+    async def _make_whole(self, io: Document, parts: _Parts, notes: list[str]) -> OutputFact:
         if not parts:
             return OutputFact(io["filename"], io["node"])
         file = await self._nodes.assemble(io["node"], parts, io["header_lines"])
@@ -79,7 +76,7 @@ class Finisher:
             try:
                 await self._nodes.build_index(io["node"], io["shockindex"])
             except (NotCuttable, InvalidData) as exc:
-                log.info("output_not_indexed", extra={"node": io["node"], "reason": exc.message})
+                notes.append(f"no index '{io['shockindex']}' for output {io['filename']}: {exc.message}")
         return OutputFact(io["filename"], io["node"], file.size, file.md5)
 
 

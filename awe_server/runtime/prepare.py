@@ -75,7 +75,10 @@ class Preparer:
         for io in (*task.inputs, *task.predata):
             fact = await (self._foreign(io, found) if io["url"] else self._own(io))
             found.inputs.append(fact)
-            if io["shockindex"] and not io["url"] and fact.size_bytes:
+            if io["shockindex"] and io["url"]:
+                why = "it is not in this server's node store"
+                found.notes.append(f"no index '{io['shockindex']}' for {io['filename']}: {why}")
+            elif io["shockindex"] and fact.size_bytes:
                 await self._index(io, io["shockindex"], found)
         kinds = index_candidates(task)
         source = part_input(task) if kinds else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.failure import halt_job
-from awe_server.scheduler.progress import close_task, with_outputs
+from awe_server.scheduler.progress import close_task, note, with_outputs
 from awe_server.scheduler.state import Context, State, Task
 from awe_server.scheduler.transitions import TASK_MOVES, check_move
 from shared_models.ids import TaskId
@@ -15,13 +15,23 @@ __all__ = ["OutputFact", "task_finished", "task_unfinishable"]
 
 
 def task_finished(
-    state: State, ctx: Context, task_id: TaskId, generation: int, outputs: Sequence[OutputFact]
+    state: State,
+    ctx: Context,
+    task_id: TaskId,
+    generation: int,
+    outputs: Sequence[OutputFact],
+    remark: str = "",
 ) -> None:
-    """All outputs are whole: the task is completed. Void for an older generation or a suspended task."""
+    """All outputs are whole: the task is completed, with what a person should know in its notes.
+
+    Void for an older generation or a suspended task.
+    """
     task = _finishing(state, task_id, generation)
     if task is None:
         return
     task.outputs = with_outputs(task.outputs, outputs)
+    if remark:
+        task.notes = note(task.notes, remark)
     close_task(state, ctx, task)
 
 

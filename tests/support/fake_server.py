@@ -65,6 +65,7 @@ class FakeServer:
     def __post_init__(self) -> None:
         self.nodes: dict[str, bytes] = {}
         self.attributes: dict[str, Any] = {}
+        self.documents: dict[str, bytes] = {}  #: what is answered in place of a node's document
         self.queue: deque[Unit] = deque()
         self.leased: dict[str, Unit] = {}
         self.results: dict[str, dict[str, Any]] = {}
@@ -355,6 +356,8 @@ class FakeServer:
         if data is None:
             return refusal(404, "node_not_found", f"Node not found: {node}")
         if "download" not in request.query_params:
+            if node in self.documents:
+                return Response(self.documents[node])
             md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
             file = {"name": "x", "size": len(data), "checksum": {"md5": md5}}
             return ok({"id": node, "file": file, "attributes": self.attributes.get(node)})

@@ -106,6 +106,33 @@ async def test_attributes_user_attributes_and_inputs_without_data(
     assert "in.txt" not in text
 
 
+def foreign(server: FakeServer, attributes: object) -> dict[str, object]:
+    """An input in another Shock, with an attribute file."""
+    entry = server.input("in.txt", b"x", attrfile="in.json", host=server.url)
+    server.attributes[entry["node"]] = attributes
+    return {**entry, "url": f"{server.url}/node/{entry['node']}?download"}
+
+
+async def test_attributes_of_a_node_in_another_store_are_fetched_there(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    [work] = await server.add_task("cat", "in.json", inputs=[foreign(server, {"sample": 7})])
+    assert (await server.result(work))["stdout_tail"] == '{"sample": 7}'
+
+
+async def test_what_is_no_node_document_is_the_inputs_fault(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    for data, says in ((b"<html>", "not a node's document"), (b"x" * 3_000_000, "bytes came")):
+        entry = foreign(server, {})
+        server.documents[str(entry["node"])] = data
+        [work] = await server.add_task("cat", "in.json", inputs=[entry])
+        report = await server.result(work)
+        assert report["kind"] == "input"
+        assert "cannot read the attributes of http://127.0.0.1" in report["message"]
+        assert says in report["message"]
+
+
 async def test_what_is_written_under_the_name_of_predata_does_not_reach_the_shared_copy(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:

@@ -107,6 +107,21 @@ async def test_a_whole_output_is_indexed(site: Site) -> None:
     assert (index["total_units"], index["format"]) == (3, "fasta")
 
 
+async def test_an_output_that_cannot_be_indexed_is_kept_with_a_note(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt", "shockindex": "record"}]))
+    await run(site, job_id, {0: b"@r1\nACGT\n+\nII"})
+    shown = await site.until(job_id, "completed")
+    assert shown["notes"].startswith("no index 'record' for output out.txt: ")
+    assert await site.text(shown["outputs"][0]["node"]) == b"@r1\nACGT\n+\nII"
+
+
+async def test_an_index_of_a_foreign_input_is_not_built_and_that_is_said(site: Site) -> None:
+    site.foreign = lambda request: httpx.Response(200, json={"data": {"file": {"size": 5}}})
+    node = {"filename": "in.txt", "host": "http://data.example", "node": new_id(), "shockindex": "line"}
+    shown = await site.until(await site.submit(task(inputs=[node])), "queued")
+    assert shown["notes"] == "no index 'line' for in.txt: it is not in this server's node store"
+
+
 async def test_files_that_ask_for_it_are_gone_when_the_job_has_completed(site: Site) -> None:
     node, kept = await site.node(b"x"), await site.node(b"y")
     inputs = [

@@ -163,6 +163,12 @@ class IllegalMove(Conflict):
     code = "illegal_move"
 
 
+class UnreadableJob(Conflict):
+    """This server cannot read the documents of job {job_id} ({problem})."""
+
+    code = "unreadable_job"
+
+
 class LeaseLost(Conflict):
     """The attempt is not held any more: workunit {workunit_id}."""
 

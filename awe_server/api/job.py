@@ -15,6 +15,7 @@ from awe_server.api import job_list, job_look, job_submit, views
 from awe_server.api.deps import Asking, BaseUrl, Served, beside
 from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refused
 from awe_server.api.job_list import JobListParameters
+from awe_server.api.logs import Logs
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
 from awe_server.auth import policy
@@ -23,8 +24,9 @@ from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs
 from awe_server.scheduler.state import Context, State
-from awe_server.store.base import Document
-from shared_models.errors import AweError, BadRequest, NotFound
+from awe_server.store.base import Document, Match
+from awe_server.store.base import Query as Find
+from shared_models.errors import AweError, BadRequest, NotFound, UnreadableJob
 from shared_models.ids import JobId
 from shared_models.limits import MAX_TEXT_CHARS, MAX_TOKEN_CHARS
 from shared_models.states import JobState
@@ -326,9 +328,21 @@ async def delete(
     policy.allow(caller, Right.DELETE, job)
     try:
         await _do(services.engine, "fail to delete job", verbs.delete_job, job_id, query.full)
+    except UnreadableJob:
+        if not query.full:
+            raise
+        await _remove_unreadable(services.engine, job_id)
     except _Refused as exc:
         return refused(exc.cause, status=400, prefix=exc.prefix)
+    if query.full:
+        await Logs(services.logs_dir).remove(job_id)
     return ok(f"job deleted: {job_id}")
+
+
+async def _remove_unreadable(engine: Engine, job_id: JobId) -> None:
+    """Also a job whose documents make no sense can be got rid of."""
+    nodes = await engine.find("nodes", Find((Match("job", (job_id,)),)))
+    await engine.do(verbs.remove_unreadable, job_id, [node["id"] for node in nodes.documents])
 
 
 class BulkDeleteParameters(DeleteParameters):

@@ -7,9 +7,11 @@ what a report says goes before what its command printed, so a log that cannot be
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -20,7 +22,7 @@ from awe_server.runtime.services import Services
 from awe_server.scheduler.holder import holds
 from awe_server.scheduler.state import State
 from shared_models.errors import BadRequest, Conflict, TooLarge
-from shared_models.ids import ClientId, WorkunitId, split_task_id, split_workunit_id
+from shared_models.ids import ClientId, JobId, WorkunitId, split_task_id, split_workunit_id
 from shared_models.limits import MAX_LOG_BYTES
 from shared_models.messages import Report
 
@@ -87,6 +89,11 @@ class Logs:
             except FileExistsError:
                 if _is_shorter(path, text):
                     _replace(path, text)
+
+    async def remove(self, job_id: JobId) -> None:
+        """Remove all logs of a job. One that is being written may stay; the sweep finds it (expiry.py)."""
+        folder = self._root / quote(job_id, safe="")
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
     async def tail(self, log: Log, most_bytes: int = MAX_LOG_BYTES) -> str:
         """The end of a log as text, "" if there is none."""

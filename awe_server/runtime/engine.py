@@ -254,7 +254,7 @@ class Engine(StoredDocuments):
         """Bring a finished job back into the live state, so that a verb can act on it.
 
         One reader at a time: of two, the slower one would bring back a job that the faster one has changed,
-        and that has left again. Raises JobNotFound, Conflict if its documents make no sense.
+        and that has left again. Raises JobNotFound, UnreadableJob if its documents make no sense.
         """
         if job_id in self.state.jobs:
             return

@@ -17,10 +17,10 @@ from typing import TypeVar
 from awe_server.runtime import deletions
 from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
-from awe_server.scheduler.state import Context, Rules, State
+from awe_server.scheduler.state import ENDED_JOBS, Context, Rules, State
 from awe_server.settings import Settings
 from awe_server.store.base import Collection, Document, Match, Put, Store
-from shared_models.errors import Conflict, StoreUnavailable
+from shared_models.errors import StoreUnavailable, UnreadableJob
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, WorkunitState
 
@@ -32,9 +32,7 @@ BATCH = 500  #: ids in one question to the store
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
 
-UNFINISHED = tuple(
-    state.value for state in (JobState.INIT, JobState.QUEUED, JobState.IN_PROGRESS, JobState.SUSPEND)
-)
+ENDED = tuple(state.value for state in ENDED_JOBS)
 LIVE = tuple(state.value for state in WorkunitState if state is not WorkunitState.COMPLETED)
 
 
@@ -112,7 +110,7 @@ async def _read(
     store: Store, settings: Settings, context: Callable[[], Context]
 ) -> tuple[State, list["_Unreadable"]]:
     clients = [document async for document in store.scan("clients")]
-    unfinished = [document async for document in store.scan("jobs", [Match("state", UNFINISHED)])]
+    unfinished = await _unfinished_jobs(store)
     counters, queue = await store.get("meta", "counters"), await store.get("meta", "queue")
     found: list[JobDocuments] = []
     for jobs in _batches(unfinished):
@@ -123,6 +121,18 @@ async def _read(
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
         log.error("documents_unreadable", extra={"error": f"{type(exc).__name__}: {exc}"})
         return _load_what_is_sound(base, found, context())
+
+
+async def _unfinished_jobs(store: Store) -> list[Document]:
+    """Every job that has not ended, also one in a state that nobody knows."""
+    counts = await store.count_by("jobs", "state")
+    wanted = {state: count for state, count in counts.items() if state not in ENDED}
+    where = [Match("state", tuple(wanted))]
+    found = [document async for document in store.scan("jobs", where)] if wanted else []
+    if len(found) == sum(wanted.values()):
+        return found
+    # A state that is missing or no text at all: look at each.
+    return [document async for document in store.scan("jobs") if document.get("state") not in ENDED]
 
 
 async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
@@ -145,11 +155,11 @@ async def read_job(store: Store, job_id: str) -> JobDocuments | None:
 def revive(state: State, ctx: Context, documents: JobDocuments) -> None:
     """Bring a job that had ended back into the live state.
 
-    Raises Conflict, and then nothing changed, if its documents do not make sense.
+    Raises UnreadableJob, and then nothing changed, if its documents do not make sense.
     """
     problem = _problem(documents, state.rules, ctx)
     if problem:
-        raise Conflict(f"this server cannot read the documents of job {documents.job['id']} ({problem})")
+        raise UnreadableJob(job_id=documents.job["id"], problem=problem)
     _add(state, ctx, documents)
 
 
@@ -248,9 +258,11 @@ def _suspended(skipped: _Unreadable) -> Put:
     """The job as people see it while its documents cannot be read."""
     job = skipped.document
     revision = job.get("revision")
+    reason = f"this server cannot read this job's documents ({skipped.error})"[:MAX_NOTES_CHARS]
     changed = {
         "state": JobState.SUSPEND.value,
-        "notes": f"this server cannot read this job's documents ({skipped.error})"[:MAX_NOTES_CHARS],
+        "notes": reason,
+        "error": {"servernotes": reason, "status": JobState.SUSPEND.value},
         "revision": revision + 1 if isinstance(revision, int) else 1,
     }
     return Put("jobs", {**job, **changed})

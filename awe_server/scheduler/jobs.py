@@ -8,7 +8,7 @@ recompute reaches descendants over every path.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from awe_server.scheduler.demands import relist_job
@@ -25,6 +25,8 @@ from awe_server.scheduler.state import (
 from shared_models.errors import BadRequest, Conflict, JobNotFound, TaskNotFound
 from shared_models.ids import JobId, make_task_id
 from shared_models.limits import MAX_NAME_CHARS, MAX_PRIORITY, MAX_TEXT_CHARS, MAX_TOKEN_CHARS
+from shared_models.meaning import check_groups
+from shared_models.problems import Problems
 from shared_models.states import JobState, TaskState, WorkunitState
 
 MANUALLY = "manually suspended"  #: AWE's reason when a person suspends a job
@@ -119,19 +121,32 @@ def delete_job(state: State, ctx: Context, job_id: JobId, full: bool = False) ->
     return job
 
 
+def remove_unreadable(state: State, ctx: Context, job_id: JobId, node_ids: Sequence[str]) -> None:
+    """Remove a job whose documents make no sense, with its output nodes. Raises Conflict if it is live."""
+    if job_id in state.jobs:
+        raise Conflict(f"job {job_id} can be read", job_id=job_id)
+    _remove_documents(state, ctx, job_id, node_ids)
+
+
 def set_priority(state: State, ctx: Context, job_id: JobId, priority: int) -> Job:
-    """Higher goes first, from the next checkout on. Raises JobNotFound, BadRequest."""
+    """Higher goes first, from the next checkout on; it becomes at least 1, as at submission.
+
+    Raises JobNotFound, BadRequest.
+    """
     if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise BadRequest(f"priority must be a whole number between {-MAX_PRIORITY} and {MAX_PRIORITY}")
-    return _set_info(state, ctx, job_id, relist_job, priority=priority)
+    return _set_info(state, ctx, job_id, relist_job, priority=max(1, priority))
 
 
 def set_clientgroups(state: State, ctx: Context, job_id: JobId, clientgroups: str) -> Job:
     """Replace the client groups that may run the job; queued work moves, running work goes on.
 
-    Tasks with client groups of their own keep them. Raises JobNotFound, BadRequest.
+    Tasks with client groups of their own keep them. Raises JobNotFound, BadRequest, InvalidDocument.
     """
-    return _set_info(state, ctx, job_id, relist_job, clientgroups=_text("clientgroups", clientgroups))
+    problems = Problems()
+    groups = check_groups(_text("clientgroups", clientgroups), "clientgroups", problems)
+    problems.raise_if_any()
+    return _set_info(state, ctx, job_id, relist_job, clientgroups=groups)
 
 
 def set_pipeline(state: State, ctx: Context, job_id: JobId, pipeline: str) -> Job:
@@ -203,19 +218,21 @@ def _set_info(
 
 
 def _remove(state: State, ctx: Context, job: Job) -> None:
-    """Take a deleted job and everything of it out of memory and store.
-
-    The job's document goes first: of a torn batch only documents remain that belong to no job.
-    """
-    state.delete_nodes(ctx, output_nodes(job.tasks))
+    """Take a deleted job and everything of it out of memory and store."""
     state.forget_job(job.id)
     changes = state.changes
     changes.jobs.pop(job.id, None)
     changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
-    changes.removals += [
-        Removal("jobs", "id", job.id),
-        Removal("tasks", "jobid", job.id),
-        Removal("workunits", "jobid", job.id),
+    _remove_documents(state, ctx, job.id, output_nodes(job.tasks))
+
+
+def _remove_documents(state: State, ctx: Context, job_id: JobId, node_ids: Sequence[str]) -> None:
+    """The job's own goes first: of a torn batch only documents remain that belong to no job."""
+    state.delete_nodes(ctx, node_ids)
+    state.changes.removals += [
+        Removal("jobs", "id", job_id),
+        Removal("tasks", "jobid", job_id),
+        Removal("workunits", "jobid", job_id),
     ]
-    state.record("JR", jobid=job.id)
+    state.record("JR", jobid=job_id)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from awe_server.store.base import Put, Query
 from tests.api.conftest import Api
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +89,7 @@ async def test_recover_finds_nothing_to_do(api: Api) -> None:
         ("recompute=0", "fail to recompute job"),
         ("resubmit", "fail to resubmit job"),
         ("resume", "fail to resume job"),
+        ("clientgroup=no space", "is not a group name"),
         ("expiration=soon", "failed to set the expiration for job"),
         ("priority=99999999999", "failed to set the priority for job"),
     ],
@@ -137,6 +140,29 @@ async def test_delete_keeps_the_document_and_full_removes_it(api: Api) -> None:
     assert (await api.ok("GET", path))["state"] == "deleted"
     assert await api.ok("DELETE", f"{path}?full") == f"job deleted: {job['id']}"
     await api.refused("GET", path, 404, "job_not_found")
+
+
+async def test_an_unreadable_job_can_be_removed_with_its_nodes_and_logs(api: Api) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "outputs": [{"filename": "out"}]})
+    path = f"/job/{job['id']}"
+    await api.state_of(job, "queued")
+    await api.ok("DELETE", path)
+    engine, logs = api.services.engine, api.services.logs_dir / job["id"]
+    engine.retire(job["id"])
+    logs.mkdir(parents=True)
+    task = await engine.get("tasks", f"{job['id']}_0") or {}
+    await engine.put(Put("tasks", {**task, "state": "dancing"}))
+    [text] = await api.refused("DELETE", path, 409, "unreadable_job")
+    assert "cannot read the documents" in text
+    assert await api.ok("DELETE", f"{path}?full") == f"job deleted: {job['id']}"
+    await api.refused("GET", path, 404, "job_not_found")
+    assert not logs.exists()
+
+    async def is_gone() -> bool:
+        return not (await engine.find("nodes", Query())).total
+
+    await eventually(is_gone)
+    assert (await engine.find("tasks", Query())).total == 0
 
 
 async def test_all_suspended_jobs_at_once(api: Api) -> None:

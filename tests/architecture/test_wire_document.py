@@ -38,6 +38,7 @@ MEANINGS = {
     "client_suspended": "the client gets no work until it is resumed",
     "conflict": "it cannot be done in the present state",
     "forbidden": "not this caller, or not for a page of another site",
+    "unreadable_job": "the stored documents of this job make no sense; `DELETE /job/{id}?full` removes it",
     "illegal_move": "it cannot go from its state to that one",
     "internal": "a fault of the server, with an incident id",
     "invalid_data": "the file is damaged at that record",

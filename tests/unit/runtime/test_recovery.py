@@ -196,3 +196,21 @@ async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:
     shop.store.scan = watched  # type: ignore[method-assign]
     await shop.again()
     assert asked.count("workunits") == 1
+
+
+@pytest.mark.parametrize("state", ["dancing", None, 7, True, ["queued"]])
+async def test_a_job_in_a_state_that_nobody_knows_is_shown_suspended(state: Any) -> None:
+    shop = await Workshop().start()
+    good, bad = await shop.submit(task()), await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    document = await shop.store.get("jobs", bad) or {}
+    await shop.store.commit([Put("jobs", {**document, "state": state})])
+    again = await Workshop(shop.store, shop.hands).start()
+    assert list(again.engine.state.jobs) == [good]
+    job, _ = await again.engine.job_documents(bad)
+    assert job["state"] == "suspend"
+    assert "cannot read" in job["notes"]
+    assert job["error"]["servernotes"] == job["notes"]
+    once_more = await again.again()
+    assert check(once_more.engine.state) == []

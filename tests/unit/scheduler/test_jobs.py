@@ -15,6 +15,7 @@ from shared_models.errors import (
     BadRequest,
     Conflict,
     IllegalMove,
+    InvalidDocument,
     JobNotFound,
     LeaseLost,
     TaskNotFound,
@@ -522,6 +523,7 @@ def test_a_bad_priority_is_refused(world: World, wrong: Any) -> None:
     with pytest.raises(BadRequest, match="priority must be a whole number between"):
         jobs.set_priority(world.state, world.ctx, job.id, wrong)
     jobs.set_priority(world.state, world.ctx, job.id, -MAX_PRIORITY)
+    assert job.info["priority"] == job.priority == 1, "at least 1, as at submission"
 
 
 def test_clientgroups_move_queued_work_to_other_clients(world: World) -> None:
@@ -530,8 +532,12 @@ def test_clientgroups_move_queued_work_to_other_clients(world: World) -> None:
     assert world.checkout() == []
     jobs.set_clientgroups(world.state, world.ctx, job.id, "other, small")
     assert [grant.task.name for grant in world.checkout(want=2)] == ["t1"]
+    assert job.info["clientgroups"] == "other,small"
     with pytest.raises(BadRequest):
         jobs.set_clientgroups(world.state, world.ctx, job.id, "x" * (MAX_TEXT_CHARS + 1))
+    with pytest.raises(InvalidDocument, match=r"clientgroups: 'b!' is not a group name"):
+        jobs.set_clientgroups(world.state, world.ctx, job.id, "a, b!")
+    assert job.info["clientgroups"] == "other,small"
 
 
 def test_pipeline_and_data_token_are_kept(world: World, stored: Stored) -> None:

@@ -29,6 +29,9 @@ _PR_SET_DUMPABLE = 4
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Read the command line, run the daemon, exit."""
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        # Names of files in documents are UTF-8, whatever the locale says in which we were started.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 

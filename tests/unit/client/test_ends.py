@@ -195,6 +195,16 @@ def test_draining_comes_before_releasing_before_the_wall(wall_s: float, grace_s:
         assert wall_s - release >= grace_s
 
 
+async def test_file_names_are_utf8_in_any_locale(server: FakeServer, launch: Launch) -> None:
+    await launch(prefix=("env", "LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0"))
+    name, out = "déjà vu.txt", server.output("報告.txt")
+    [work] = await server.add_task(
+        script=[f"cat '{name}' > 報告.txt"], inputs=[server.input(name, b"x")], outputs=[out]
+    )
+    assert (await server.result(work))["outcome"] == "done"
+    assert server.uploads[out["node"], work, 1] == b"x"
+
+
 async def test_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, launch: Launch) -> None:
     await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nofile=40"))
     works = await server.add_task("sleep", "0.01", ranks=150)

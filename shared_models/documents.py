@@ -126,7 +126,7 @@ class PartInfo(Model):
 
     input: str = ""  #: filename of the input that is cut
     index: PartIndex = ""  #: what may not be cut through; `none` = many workunits, nothing cut
-    options: Text = ""
+    options: Text = ""  #: must be empty: AWE passed it on to Shock, no index here has any
 
 
 class Resources(Model):

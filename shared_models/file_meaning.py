@@ -11,6 +11,9 @@ from shared_models.paths import check_relative_path, normal_relative_path
 from shared_models.placeholders import left_over, placeholder_in_name
 from shared_models.problems import Problems
 
+#: What an input or predata may not ask for: nobody would do it.
+_OF_OUTPUTS = ("optional", "header_lines", "nonzero", "shockfilename", "nodeattr", "formoptions")
+
 
 def check_files(
     task: TaskDocument, path: str, names: Mapping[str, Sequence[str]], own: OwnHosts, problems: Problems
@@ -63,9 +66,13 @@ def name_problem(name: str) -> str | None:
 
 
 def _check_source(io: IO, place: str, own: OwnHosts, problems: Problems) -> None:
-    for key in ("optional", "header_lines"):
+    for key in _OF_OUTPUTS:
         if getattr(io, key):
             problems.add(f"{place}.{key}", "applies to outputs only")
+    if io.directory:
+        problems.add(f"{place}.directory", "applies to outputs only; write filename 'folder/name' instead")
+    if io.type not in ("", "basic"):
+        problems.add(f"{place}.type", f"'{io.type}' applies to outputs only")
     problem = settle_input(io, own)
     if problem:
         problems.add_below(place, problem)
@@ -76,6 +83,8 @@ def _check_source(io: IO, place: str, own: OwnHosts, problems: Problems) -> None
 
 
 def _check_sink(io: IO, place: str, own: OwnHosts, problems: Problems) -> None:
+    if io.origin:
+        problems.add(f"{place}.origin", "applies to inputs only; an output is made by its own task")
     if io.uncompress:
         problems.add(f"{place}.uncompress", "applies to inputs and predata only")
     if io.formoptions:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shared_models.arguments import InputNames, split_words, unknown_references
-from shared_models.documents import Command, Environ, TaskDocument
+from shared_models.documents import Command, Environ, PartInfo, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.file_meaning import check_files, name_problem
 from shared_models.limits import MAX_ARGS_CHARS, MAX_ENVIRON_CHARS, MAX_REFERENCE_STEPS, MAX_WORD_BYTES
@@ -43,10 +43,16 @@ class TaskCheck:
             task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
         check_files(task, path, names, self.own, self.problems)
         inputs = [io.filename for io in task.inputs]
-        if task.partinfo is not None and task.partinfo.input:
-            task.partinfo.input = self._input(task.partinfo.input, inputs, f"{path}.partinfo.input")
+        if task.partinfo is not None:
+            self._partinfo(task.partinfo, inputs, f"{path}.partinfo")
         self._command(task.cmd, inputs, f"{path}.cmd")
         self._references(task, inputs, f"{path}.cmd")
+
+    def _partinfo(self, part: PartInfo, inputs: list[str], path: str) -> None:
+        if part.input:
+            part.input = self._input(part.input, inputs, f"{path}.input")
+        if part.options:
+            self.problems.add(f"{path}.options", "no index has options; leave it out")
 
     def _input(self, name: str, inputs: list[str], path: str) -> str:
         """Check that a name is that of an input, and give it in its normal form."""

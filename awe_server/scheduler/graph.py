@@ -10,7 +10,7 @@ MAX_CYCLE_SHOWN = 12  #: names of a cycle in a message
 
 
 def check_graph(document: JobDocument) -> list[list[str]]:
-    """The names each task depends on (`dependsOn` and the origins of its files), by position.
+    """The names each task depends on (`dependsOn` and the origins of its inputs), by position.
 
     Raises InvalidDocument with up to 20 problems: repeated names, unknown or own dependencies, origins that
     do not make the file, tasks that cannot be left out, cycles (named).
@@ -85,9 +85,8 @@ def _origins(
     task: TaskDocument, path: str, by_name: dict[str, TaskDocument], problems: Problems
 ) -> list[str]:
     good = []
-    files = [(f"{path}.inputs[{k}]", io) for k, io in enumerate(task.inputs)]
-    files += [(f"{path}.outputs[{k}]", io) for k, io in enumerate(task.outputs)]
-    for where, io in files:
+    for k, io in enumerate(task.inputs):
+        where = f"{path}.inputs[{k}]"
         if not io.origin or not _is_known(io.origin, task, f"{where}.origin", by_name, problems):
             continue
         made = [output.filename for output in by_name[io.origin].outputs]

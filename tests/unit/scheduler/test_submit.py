@@ -125,7 +125,7 @@ def test_origins_add_dependencies(world: World) -> None:
             "tasks[1].inputs[0]: task 'a' does not make 'bar', it makes no files",
         ),
         (a_job().task("a").reads("x", origin="zz"), "tasks[0].inputs[0].origin: there is no task 'zz'"),
-        (a_job().task("a").writes("x", origin="a"), "tasks[0].outputs[0].origin: task 'a' depends on itself"),
+        (a_job().task("a").reads("x", origin="a"), "tasks[0].inputs[0].origin: task 'a' depends on itself"),
         (
             a_job().task("a", skip=True),
             "tasks[0].skip: only a task with exactly one input and one output can be left out",

@@ -58,3 +58,13 @@ def test_profiles_of_awe_workers_are_understood(name: str) -> None:
     assert profile.host == raw.get("host_ip", raw.get("host"))
     assert not profile.native
     assert ClientView.model_validate(raw).Status == raw.get("Status", "")
+
+
+def test_keys_that_say_nothing_new_are_let_through() -> None:
+    quiet = {"nonzero": False, "directory": "", "shockfilename": "", "nodeattr": None, "formoptions": {},
+             "optional": False, "header_lines": 0}  # fmt: skip
+    entry = {"filename": "a", "node": "1f0e8f5e-0c5b-4a51-9a1c-1f3a2f3e9b11", "type": "basic", **quiet}
+    output = {"filename": "b", "origin": "", "type": "", **quiet}
+    task = {"taskid": "0", "cmd": {"name": "x"}, "inputs": [entry], "outputs": [output]}
+    [parsed] = parse({"tasks": [{**task, "partinfo": {"input": "a", "options": ""}}]}).tasks
+    assert [io.filename for io in (*parsed.inputs, *parsed.outputs)] == ["a", "b"]

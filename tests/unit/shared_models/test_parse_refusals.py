@@ -176,6 +176,23 @@ def test_wrong_shape(document: Any, problem: str) -> None:
          "applies to files of this server only"),
         ("inputs", [{"filename": "a", "url": "http://x/a", "attrfile": "b"}], "inputs[0].attrfile: a URL has "
          "no attributes; only nodes have"),
+        ("inputs", [{"filename": "a", "node": NODE, "nonzero": True}], "inputs[0].nonzero: applies to "
+         "outputs only"),
+        ("inputs", [{"filename": "a", "node": NODE, "shockfilename": "b"}], "inputs[0].shockfilename: "
+         "applies to outputs only"),
+        ("inputs", [{"filename": "a", "node": NODE, "nodeattr": {"k": 1}}], "inputs[0].nodeattr: applies to "
+         "outputs only"),
+        ("inputs", [{"filename": "a", "node": NODE, "formoptions": {"k": "1"}}], "inputs[0].formoptions: "
+         "applies to outputs only"),
+        ("inputs", [{"filename": "a", "node": NODE, "directory": "b"}], "inputs[0].directory: applies to "
+         "outputs only; write filename 'folder/name' instead"),
+        ("inputs", [{"filename": "a", "node": NODE, "type": "subset"}], "inputs[0].type: 'subset' applies to "
+         "outputs only"),
+        ("predata", [{"filename": "a", "node": NODE, "nonzero": True}], "predata[0].nonzero: applies to "
+         "outputs only"),
+        ("outputs", [{"filename": "a", "origin": "0"}], "outputs[0].origin: applies to inputs only; an "
+         "output is made by its own task"),
+        ("partinfo", {"options": "x=1"}, "partinfo.options: no index has options; leave it out"),
         ("predata", [{"filename": "a", "node": NODE, "delete": True}], "predata[0].delete: does not apply to "
          "predata; make the file an input"),
         ("predata", [{"filename": "a", "node": NODE, "attrfile": "b"}], "predata[0].attrfile: does not apply "

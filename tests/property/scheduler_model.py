@@ -313,6 +313,10 @@ class Server:
             self._same("clients", views.client_document(client))
         for document in self.store.all("clients"):
             assert document["id"] in self.state.clients, f"client {document['id']} is stored only"
+        for document in self.store.all("workunits"):
+            owner = self.state.tasks.get(document["taskid"])
+            stale = owner is not None and owner.generation != document["generation"]
+            assert not stale, f"{document['id']} of an earlier generation is still stored"
         ended = {job_state.value for job_state in ENDED_JOBS}
         for document in self.store.all("jobs"):
             assert document["id"] in self.state.jobs or document["state"] in ended, (

@@ -5,6 +5,7 @@ Nothing here changes anything. Costs the job's tasks, and the clients once for e
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from math import ceil
 from typing import TypedDict
 
@@ -109,6 +110,9 @@ class _Look:
         self._ctx = ctx
         self._live = [client for client in state.clients.values() if client.is_live]
         self._demands: dict[Demand, str] = {}
+        self._fitting: dict[Demand, list[Client]] = {}
+        #: Few are on any list; others need not be compared with the clients.
+        self._skipped = {id for client in self._live for id in client.skip}
 
     def job(self, job: Job) -> str:
         """What a job waits for as a whole."""
@@ -129,12 +133,9 @@ class _Look:
         """The task and some of its workunits."""
         rows = [_row("task", task.id, task.state.value, self.task(task))]
         if task.state in RUNNING_TASKS or task.state is TaskState.SUSPEND:
-            own = [unit for unit in task.units.values() if self._has_own_reason(unit)]
-            own.sort(key=lambda unit: unit.rank)
-            rows += [
-                _row("workunit", unit.id, unit.state.value, self.unit(unit))
-                for unit in own[:MAX_WORKUNIT_ROWS]
-            ]
+            units = sorted(task.units.values(), key=lambda unit: unit.rank)
+            own = islice((unit for unit in units if self._has_own_reason(unit)), MAX_WORKUNIT_ROWS)
+            rows += [_row("workunit", unit.id, unit.state.value, self.unit(unit)) for unit in own]
         return rows
 
     def task(self, task: Task) -> str:
@@ -234,8 +235,13 @@ class _Look:
 
     def _skipping(self, unit: Workunit) -> str:
         """Name the clients that could run a workunit if it had not failed there; "" if another can."""
+        if unit.id not in self._skipped:
+            return ""
         demand = demand_of(self._state, unit.task)
-        fitting = [client for client in self._live if unfit(demand, client) is None]
+        fitting = self._fitting.get(demand)
+        if fitting is None:
+            fitting = [client for client in self._live if unfit(demand, client) is None]
+            self._fitting[demand] = fitting
         if not fitting or any(could_run(demand, unit, client) for client in fitting):
             return ""
         names = _names("", [client.name or client.id for client in fitting])

@@ -15,12 +15,13 @@ from awe_server.api import views
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, whole
 from awe_server.api.deps import Asking, Served
 from awe_server.api.envelope import Envelope, Refusal, ok, refused
+from awe_server.api.holding import only_for_stock_workers
 from awe_server.api.multipart import is_multipart, parts
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.services import Services
-from awe_server.scheduler.clients import heartbeat, register
+from awe_server.scheduler.clients import Instructions, heartbeat, register
 from awe_server.scheduler.state import Client, Context, State
 from awe_server.scheduler.suspension import (
     remove_client,
@@ -152,9 +153,12 @@ def _one(state: State, client_id: ClientId, wall_s: float) -> Document:
 
 
 async def _heartbeat(services: Services, client_id: ClientId, holds: list[WorkunitId] | None) -> Response:
-    """Renew the leases of what the client holds; tell it what to drop. All values are texts."""
+    """Renew the leases of what the client holds; tell it what to drop. All values are texts.
+
+    Raises Forbidden for a client that speaks exchange.
+    """
     try:
-        told = await services.engine.do(heartbeat, client_id, holds)
+        told = await services.engine.do(_live_on, client_id, holds)
     except ClientNotFound as exc:
         return refused(exc, status=400)
     data = {"server-uuid": services.engine.server_uuid}
@@ -163,6 +167,11 @@ async def _heartbeat(services: Services, client_id: ClientId, holds: list[Workun
     if told.stop:
         data["stop"] = client_id
     return ok(data)
+
+
+def _live_on(state: State, ctx: Context, client_id: ClientId, holds: list[WorkunitId] | None) -> Instructions:
+    only_for_stock_workers(state, client_id)
+    return heartbeat(state, ctx, client_id, holds)
 
 
 class ClientVerbs(Parameters):

@@ -2,9 +2,9 @@
 
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.holder import check_holder
-from awe_server.scheduler.state import Workunit
-from shared_models.errors import LeaseLost, WorkunitNotFound
-from shared_models.ids import WorkunitId
+from awe_server.scheduler.state import State, Workunit
+from shared_models.errors import Forbidden, LeaseLost, WorkunitNotFound
+from shared_models.ids import ClientId, WorkunitId
 
 
 async def holder(
@@ -25,3 +25,15 @@ async def holder(
         if await engine.finished([work]):
             raise LeaseLost(workunit_id=work) from None
         raise
+
+
+def only_for_stock_workers(state: State, client_id: ClientId) -> None:
+    """Refuse what AWE's workers do with nothing but their id in the name of a client that speaks exchange.
+
+    Raises Forbidden.
+    """
+    client = state.clients.get(client_id)
+    if client is not None and client.native:
+        raise Forbidden(
+            f"client {client_id} speaks exchange: it works by POST /client/{client_id}/exchange only"
+        )

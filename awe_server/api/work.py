@@ -23,7 +23,7 @@ from awe_server.api.deps import Asking, BaseUrl, Served
 from awe_server.api.downloads import log_response
 from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refusal, refused
 from awe_server.api.exchange import Followed
-from awe_server.api.holding import holder
+from awe_server.api.holding import holder, only_for_stock_workers
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.work_list import WorkListParameters
@@ -124,7 +124,11 @@ async def _checkout(services: Services, client_id: ClientId, available: str, bas
 def _checkout_one(
     state: State, ctx: Context, client_id: ClientId, free_bytes: int
 ) -> tuple[Checkout, Joined | None]:
-    """Check one workunit out and give the documents of it, its task and its job as they are then."""
+    """Check one workunit out and give the documents of it, its task and its job as they are then.
+
+    Raises Forbidden in the name of a client that speaks exchange: ids are no secret.
+    """
+    only_for_stock_workers(state, client_id)
     found = checkout(state, ctx, client_id, 1, None, free_bytes)
     for grant in found.grants:
         unit = state.clients[client_id].holds[grant.workunit_id]

@@ -184,3 +184,25 @@ async def test_ids_are_kept_or_given(api: Api) -> None:
     body = json.dumps({"name": "x", "id": "a/b", "group": "default", "apps": []})
     reply = await api.http.post("/client", content=body)
     assert reply.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["PUT /client/{id}?heartbeat", "GET /client/{id}?heartbeat", "GET /work?client={id}"],
+)
+async def test_nobody_lives_or_fetches_in_the_name_of_a_client_that_speaks_exchange(
+    api: Api, request_: str
+) -> None:
+    """It would take back what the client holds, or hand out work that the client never hears of."""
+    await api.submit()
+    await api.submit()
+    client = await api.register(native=True, incarnation="one")
+    exchange = {"incarnation": "one", "request_id": 1, "want": 1, "holds": [], "reports": []}
+    path = f"/client/{client['id']}/exchange"
+    [grant] = (await api.ok("POST", path, json=exchange))["work"]
+    method, url = request_.format(id=client["id"]).split(" ")
+    body: Any = {"json": {"current_work": {"data": []}}} if method == "PUT" else {}
+    [text] = await api.refused(method, url, 403, "forbidden", **body)
+    assert "speaks exchange" in text
+    holds = (await api.ok("GET", f"/client/{client['id']}"))["current_work"]
+    assert holds["data"] == [f"{grant['task']}_{grant['rank']}"]

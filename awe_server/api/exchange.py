@@ -24,6 +24,7 @@ from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
+from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
 from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
@@ -106,6 +107,8 @@ async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -
     engine = services.engine
     if tails := [row for r in x.reports for row in printed(engine.state, client_id, r, _tails(r))]:
         await keep_printed(services, tails)
+    if x.reports:
+        x = replace(x, reports=await as_delivered(engine.state, services.nodes, client_id, x.reports))
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
     reply = engine.run(exchange, client_id, x, finished)
     engine.waiters.supersede(client_id)
@@ -204,9 +207,11 @@ async def _cut_node(nodes: NodeStore, task: Task) -> Document | None:
     for io in task.inputs:
         if io["filename"] == name and io.get("node") and not io.get("host"):
             try:
-                return await nodes.get(io["node"])
+                node = await nodes.get(io["node"])
+                await nodes.ready(node, (task.partinfo or {})["index"])
             except AweError:
                 return None
+            return node
     return None
 
 

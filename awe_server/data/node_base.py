@@ -12,7 +12,7 @@ from awe_server.data.blobs import BlobStore
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.indexes import IndexFiles
 from awe_server.data.parts import PartStore
-from awe_server.data.ports import DocumentPort
+from awe_server.data.ports import DocumentPort, FileFact
 from awe_server.store.base import Document
 from shared_models.errors import AweError, NodeNotFound, NoFile
 
@@ -41,6 +41,8 @@ class NodeBase:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: ranks that came in of a node with declared parts; known once the first one did
         self._came_in: dict[str, set[int]] = {}
+        #: what came in of late, by node, rank, attempt: spares a listing when it is asked for
+        self._staged: dict[tuple[str, int, int], FileFact] = {}
 
     async def get(self, node_id: str) -> Document:
         """A node's document. Raises NodeNotFound."""

@@ -13,6 +13,9 @@ from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
 from shared_models.errors import BadRequest, MissingPart
 
+#: Staged parts whose facts are kept in memory, the last ones.
+MAX_REMEMBERED = 20_000
+
 
 class NodeParts(NodeBase):
     """Stages parts of nodes' files, and joins them."""
@@ -39,10 +42,12 @@ class NodeParts(NodeBase):
             count = (document["parts"] or {"count": 0})["count"]
             if not 1 <= rank <= count:
                 raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
-        self._blobs.require(expected_bytes)
+        await to_thread.run_sync(self._blobs.require, expected_bytes)
         fact = await self._parts.add(node_id, rank, attempt, stream, check)
         if attempt == 0:
             await self._count_in(node_id, rank)
+        else:
+            self._remember(node_id, rank, attempt, fact)
         return fact
 
     async def put_attributes(
@@ -82,6 +87,22 @@ class NodeParts(NodeBase):
         """The parts that wait to be assembled, by rank and attempt."""
         present = await to_thread.run_sync(self._parts.present, node_id)
         return [present[key] for key in sorted(present)]
+
+    async def staged_part(self, node_id: str, rank: int, attempt: int) -> FileFact | None:
+        """What is staged of one attempt, if anything."""
+        known = self._staged.get((node_id, rank, attempt))
+        if known is not None:
+            return known
+        present = await to_thread.run_sync(self._parts.present, node_id)
+        part = present.get((rank, attempt))
+        return None if part is None else part.fact
+
+    def _remember(self, node_id: str, rank: int, attempt: int, fact: FileFact) -> None:
+        key = (node_id, rank, attempt)
+        self._staged.pop(key, None)
+        self._staged[key] = fact
+        if len(self._staged) > MAX_REMEMBERED:
+            del self._staged[next(iter(self._staged))]
 
     async def assemble(
         self, node_id: str, parts: Sequence[tuple[int, int]], header_lines: int = 0

@@ -13,6 +13,9 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.anyio
 
 
+FIVE_MD5 = "5d41402abc4b2a76b9719d911017c592"  #: of hello
+
+
 @dataclass
 class Native:
     """A native client without a daemon."""
@@ -341,3 +344,36 @@ async def test_a_body_of_countless_values_is_not_built_in_memory(api: Api, nativ
     await api.refused("POST", path, 413, "too_large", content=body)
     tails = [{"stdout_tail": "a,b\n" * 10_000}] * 20
     await api.refused("POST", path, 400, "invalid_document", json=native.message(request_id=1, reports=tails))
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize(
+    ("size", "md5", "reason"),
+    [
+        (4, "", "output out: 4 bytes were reported, 5 were uploaded"),
+        (5, "0" * 32, f"output out: md5 {'0' * 32} was reported, of the upload it is {FIVE_MD5}"),
+        (5, FIVE_MD5, ""),
+        (5, "", ""),
+    ],
+)
+async def test_bytes_that_differ_from_their_report_fail_the_attempt(
+    api: Api, native: Native, size: int, md5: str, reason: str, remembered: bool
+) -> None:
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "outputs": [{"filename": "out"}]})
+    await api.state_of(job, "queued")
+    [grant] = await native.take()
+    node = (await api.ok("GET", f"/job/{job['id']}"))["tasks"][0]["outputs"][0]["node"]
+    path = f"/node/{node}?work={grant['id']}&attempt={grant['attempt']}"
+    await api.ok("PUT", path, content=b"hello", headers={"Awe-Lease": grant["token"]})
+    if not remembered:  # the server was started again in between
+        api.services.nodes._staged.clear()
+    report = native.report(grant, outputs=[{"filename": "out", "size": size, "md5": md5}])
+    reply = await native.exchange(reports=[report])
+    assert [row["result"] for row in reply["results"]] == ["accepted"]
+    if not reason:
+        await api.state_of(job, "completed")
+        return
+    work = await api.ok("GET", f"/work/{grant['id']}")
+    assert (work["state"], work["failed"], work["notes"]) == ("queued", 1, reason)
+    reply = await native.exchange(reports=[report])
+    assert [row["result"] for row in reply["results"]] != ["accepted"]

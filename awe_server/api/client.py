@@ -7,6 +7,8 @@ Working here although AWE broke it: `?suspend`, `DELETE` (AWE answered 400 to bo
 
 from typing import Annotated, Any
 
+import anyio
+import anyio.lowlevel
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +16,10 @@ from starlette.responses import Response
 from awe_server.api import views
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, whole
 from awe_server.api.deps import Asking, Served
-from awe_server.api.envelope import Envelope, Refusal, ok, refused
+from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refused
 from awe_server.api.holding import only_for_stock_workers
 from awe_server.api.multipart import is_multipart, parts
-from awe_server.api.params import Flag, NoParameters, Parameters, one_of
+from awe_server.api.params import Flag, NoParameters, Parameters, one_of, page_rows
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.services import Services
@@ -31,10 +33,10 @@ from awe_server.scheduler.suspension import (
     suspend_client,
 )
 from awe_server.scheduler.views import client_document
-from awe_server.store.base import Document
+from awe_server.store.base import Document, Page
 from shared_models.errors import AweError, BadRequest, ClientNotFound, Conflict
 from shared_models.ids import ClientId, WorkunitId
-from shared_models.limits import MAX_HOLDS
+from shared_models.limits import DEFAULT_PAGE, MAX_HOLDS
 from shared_models.profile import ClientProfile, parse_profile
 from shared_models.views import ClientView, Registered
 
@@ -103,21 +105,45 @@ class ClientListParameters(Parameters):
     group: str | None = None
     status: str | None = Query(None, examples=["active-busy", "busy"])
     app: str | None = Query(None, description="offers exactly this app")
+    limit: int | None = Query(
+        None, ge=0, le=2**31, description="rows of one page; without it, or offset: all"
+    )
+    offset: int | None = Query(None, ge=0, le=2**31, description="rows to skip")
 
 
-@router.get("", summary="List clients", response_model=Envelope[list[ClientView]])
+#: So many clients are shown in one go; then others have their turn.
+_AT_ONCE = 100
+
+
+@router.get(
+    "", summary="List clients", response_model=Envelope[list[ClientView]] | Listing[ClientView], responses=Bad
+)
 async def list_clients(
     services: Served, caller: Asking, query: Annotated[ClientListParameters, Query()]
 ) -> Response:
-    """All that are known, in order of name and id."""
+    """All that are known, in order of name and id. With `limit` or `offset` one page, and `total_count`."""
     policy.allow(caller, Right.READ)
-    return ok(await services.engine.look(_list, query, services.wall()))
-
-
-def _list(state: State, query: ClientListParameters, wall_s: float) -> list[Document]:
-    found = [client for client in state.clients.values() if _matches(client, query)]
+    engine = services.engine
+    found = [client for client in engine.state.clients.values() if _matches(client, query)]
     found.sort(key=lambda client: (client.name, client.id))
-    return [_view(client, wall_s) for client in found]
+    if query.limit is None and query.offset is None:
+        rows = await _views(found, services.wall())
+        await engine.settled()
+        return ok(rows)
+    limit, offset = page_rows(DEFAULT_PAGE if query.limit is None else query.limit), query.offset or 0
+    rows = await _views(found[offset : offset + limit], services.wall())
+    await engine.settled()
+    return paged(rows, Page(total=len(found)), limit=limit, offset=offset)
+
+
+async def _views(clients: list[Client], wall_s: float) -> list[Document]:
+    """Show clients; with thousands of them others get their turn in between."""
+    rows: list[Document] = []
+    for start in range(0, len(clients), _AT_ONCE):
+        if start:
+            await anyio.lowlevel.checkpoint()
+        rows += [_view(client, wall_s) for client in clients[start : start + _AT_ONCE]]
+    return rows
 
 
 def _matches(client: Client, query: ClientListParameters) -> bool:

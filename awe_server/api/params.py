@@ -74,6 +74,11 @@ def split_list(value: Any) -> Any:
 Many = Annotated[list[str], BeforeValidator(split_list), Field(default_factory=list)]
 
 
+def page_rows(limit: int) -> int:
+    """The limit that is really applied: 0 asks for the most that one reply holds."""
+    return min(limit, MAX_PAGE) or MAX_PAGE
+
+
 class Paging(Parameters):
     """Which page of a list. `limit=0` asks for the most that one reply holds."""
 
@@ -86,7 +91,7 @@ class Paging(Parameters):
     @property
     def rows(self) -> int:
         """The limit that is really applied."""
-        return min(self.limit, MAX_PAGE) or MAX_PAGE
+        return page_rows(self.limit)
 
 
 def plain_count(text: str) -> int | None:

@@ -15,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
+from anyio import to_thread
+
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder
 from shared_models.errors import BadRange
 from shared_models.limits import MIB
@@ -90,9 +92,27 @@ class IndexFiles:
     def __init__(self) -> None:
         self._open: OrderedDict[Path, mmap.mmap] = OrderedDict()
 
+    async def ready(self, blob: Path, kind: str) -> None:
+        """Open an index file beside the event loop, so that `locate` need not touch the disk for that.
+
+        Raises FileNotFoundError if there is no such file.
+        """
+        path = sidecar(blob, kind)
+        if path not in self._open:
+            data = await to_thread.run_sync(_mapped, path)
+            if path in self._open:
+                data.close()
+            else:
+                self._keep(path, data)
+
     def locate(self, blob: Path, kind: str, part: str) -> tuple[int, int]:
         """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
-        data = self._map(sidecar(blob, kind))
+        path = sidecar(blob, kind)
+        data = self._open.get(path)
+        if data is None:
+            data = _mapped(path)
+            self._keep(path, data)
+        self._open.move_to_end(path)
         units = _HEADER.unpack_from(data)[1]
         first, last = parse_part(part, units)
         offset = _OFFSET.unpack_from(data, _HEADER.size + 8 * (first - 1))[0]
@@ -104,13 +124,12 @@ class IndexFiles:
         while self._open:
             self._open.popitem()[1].close()
 
-    def _map(self, path: Path) -> mmap.mmap:
-        data = self._open.get(path)
-        if data is None:
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._open[path] = data
-            if len(self._open) > _CACHED:
-                self._open.popitem(last=False)[1].close()
-        self._open.move_to_end(path)
-        return data
+    def _keep(self, path: Path, data: mmap.mmap) -> None:
+        self._open[path] = data
+        if len(self._open) > _CACHED:
+            self._open.popitem(last=False)[1].close()
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,8 +1,12 @@
 """Indexes of the node store: built once for a content, kept beside it, asked where a part lies."""
 
+import contextlib
+
+from anyio import to_thread
+
 from awe_server.data import documents as docs
 from awe_server.data.indexes import locate_size, sidecar
-from awe_server.data.node_base import TRIES, NodeBase
+from awe_server.data.node_base import TRIES, NodeBase, lost
 from awe_server.data.ports import IndexFact
 from awe_server.store.base import Document, Put
 from shared_models.errors import BadRequest, Conflict, NoIndex
@@ -14,23 +18,34 @@ class NodeIndexes(NodeBase):
     async def build_index(self, node_id: str, kind: str) -> IndexFact:
         """Index a node's file (`size`, `line`, `record`, `chunkrecord`); at once if that was done before.
 
-        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace.
+        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace; AweError if the file
+        is not on the disk any more.
         """
+        missing = ""
         async with self._lock(f"{node_id}/{kind}"):
             for _ in range(TRIES):
                 document = await self.get(node_id)
                 path = self._blob_path(document)
+                if document["_blob"] == missing:
+                    raise lost(node_id)
                 known = document["indexes"].get(kind)
-                if known and (kind == "size" or sidecar(path, kind).exists()):
+                if known and (kind == "size" or await to_thread.run_sync(sidecar(path, kind).exists)):
                     return IndexFact(kind, known["total_units"], known["format"])
-                self._blobs.require(0)
+                await to_thread.run_sync(self._blobs.require, 0)
                 try:
                     fact = await self._builder.build(path, kind, document["file"]["name"] or node_id)
                 except FileNotFoundError:
+                    missing = document["_blob"]
                     continue
                 if await self._add_index(document, fact):
                     return fact
         raise Conflict(f"The content of node {node_id} changes too fast to be indexed.")
+
+    async def ready(self, document: Document, kind: str) -> None:
+        """Make `locate` quick: it runs on the event loop, and should not be the first to open a file."""
+        if kind != "size" and kind in document["indexes"]:
+            with contextlib.suppress(FileNotFoundError):  # `locate` says so
+                await self._index_files.ready(self._blob_path(document), kind)
 
     def locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         """(offset, length) of a part such as `3-4` or `5`. Raises NoFile, NoIndex, BadRange."""
@@ -47,6 +62,7 @@ class NodeIndexes(NodeBase):
     async def _locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         if not (kind and part):
             raise BadRequest("index and part belong together")
+        await self.ready(document, kind)
         try:
             return self.locate(document, kind, part)
         except NoIndex:

@@ -169,7 +169,7 @@ class NodeStore(NodeParts, NodeIndexes):
     ) -> Received:
         """Take in a file for a node, or for a new one; no node changes."""
         node_id = node_id or self._new_id()
-        self._blobs.require(expected_bytes)
+        await to_thread.run_sync(self._blobs.require, expected_bytes)
         return Received(node_id, *await self._blobs.add(stream, node_id))
 
     async def receive_copy(self, source_id: str, node_id: str = "") -> Received:

@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
+from awe_server.api import views
 from tests.api.conftest import Api
 from tests.support.golden import form_of, recorded, shape_problems
 
@@ -127,6 +130,46 @@ async def test_filters_of_the_list(api: Api) -> None:
     await api.ok("PUT", f"/client/{idle['id']}?suspend")
     assert await names("status=suspend") == ["a"]
     await api.refused("GET", "/client?grup=g1", 400, "unknown_parameter")
+
+
+async def test_the_list_comes_in_pages_only_when_asked(api: Api) -> None:
+    for name in ("c", "a", "d", "b"):
+        await api.register(name)
+
+    async def page(query: str) -> tuple[list[str], dict[str, Any]]:
+        envelope = (await api.http.get(f"/client?{query}")).json()
+        return [client["name"] for client in envelope.pop("data")], envelope
+
+    plain = {"status": 200, "error": None}
+    assert await page("") == (["a", "b", "c", "d"], plain)
+    assert await page("limit=2") == (["a", "b"], {**plain, "limit": 2, "offset": 0, "total_count": 4})
+    assert await page("offset=3") == (["d"], {**plain, "limit": 25, "offset": 3, "total_count": 4})
+    assert await page("limit=0&offset=9") == ([], {**plain, "limit": 1000, "offset": 9, "total_count": 4})
+    await api.refused("GET", "/client?limit=-1", 400, "invalid_request")
+
+
+async def test_a_long_list_lets_others_have_their_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(230):
+        await api.register(f"c{i}")
+    events: list[str] = []
+    client_view = views.client_view
+
+    def noticed(*args: Any) -> Any:
+        events.append("row")
+        return client_view(*args)
+
+    async def other() -> None:
+        while events.count("row") < 230:
+            events.append("other")
+            await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(views, "client_view", noticed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+        assert len(await api.ok("GET", "/client")) == 230
+    first, last = events.index("row"), len(events) - events[::-1].index("row")
+    between = "".join("." if event == "row" else " " for event in events[first:last]).split()
+    assert [len(rows) for rows in between] == [100, 100, 30]
 
 
 async def test_suspend_and_resume_with_awes_texts(api: Api) -> None:

@@ -1,11 +1,14 @@
 """The exchange over HTTP: what it carries, how it waits, who is current. Its rules: the scheduler's tests."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import anyio
 import pytest
 
+from awe_server.data import indexes
 from shared_models.limits import MAX_VALUES
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
@@ -89,7 +92,17 @@ async def test_tasks_come_once_and_workunits_as_rank_and_attempt(api: Api, nativ
     assert (reply["suspended"], reply["stop"], reply["superseded"]) == (False, False, False)
 
 
-async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(api: Api, native: Native) -> None:
+async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
+    api: Api, native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_in: list[int] = []
+    mapped = indexes._mapped
+
+    def noticed(path: Path) -> Any:
+        opened_in.append(get_ident())
+        return mapped(path)
+
+    monkeypatch.setattr(indexes, "_mapped", noticed)
     content = b"".join(b">s%d\n%s\n" % (i, b"ACGT" * (i + 1)) for i in range(20))
     node = await api.ok("POST", "/node", files={"upload": ("in.fa", content)})
     task = {
@@ -108,6 +121,8 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(api: Api, na
     for grant, piece in zip(grants, pieces, strict=True):
         query = f"download&index=record&part={grant['part']}"
         assert (await api.http.get(f"/node/{node['id']}?{query}")).content == piece
+    assert len(opened_in) == 1
+    assert opened_in != [get_ident()]  # the event loop waits for no disk
 
 
 async def test_reports_are_settled_and_tails_kept_as_logs(api: Api, native: Native) -> None:

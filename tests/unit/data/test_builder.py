@@ -133,6 +133,14 @@ async def test_a_lost_index_file_is_built_again(nodes: NodeStore, tmp_path: Path
     assert len(_index_files(tmp_path)) == 1
 
 
+async def test_a_file_that_is_lost_is_said_to_be_lost(nodes: NodeStore, tmp_path: Path) -> None:
+    await nodes.create(stream(READS))
+    [blob] = [path for path in (tmp_path / "data" / "blobs").rglob("*") if path.is_file()]
+    blob.unlink()
+    with pytest.raises(AweError, match="The file of node node-1 is missing on the server's disk"):
+        await nodes.build_index("node-1", "record")
+
+
 async def test_an_index_of_replaced_content_is_thrown_away(
     nodes: NodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Index files and part names."""
 
+import asyncio
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,18 @@ def test_only_the_most_recently_used_index_files_stay_open(tmp_path: Path) -> No
             assert files.locate(tmp_path / name, "line", "1") == (0, 1)
         assert {path.name for path in files._open} == {"a.line.idx", "c.line.idx"}
     files.close()
+    files.close()
+
+
+@pytest.mark.anyio
+async def test_an_index_that_is_ready_needs_no_disk(blob: Path) -> None:
+    files = IndexFiles()
+    with pytest.raises(FileNotFoundError):
+        await files.ready(blob, "line")
+    await asyncio.gather(*(files.ready(blob, "record") for _ in range(3)))
+    with mock.patch("awe_server.data.indexes._mapped", side_effect=AssertionError):
+        await files.ready(blob, "record")
+        assert files.locate(blob, "record", "2-3") == (10, 16)
     files.close()
 
 

@@ -26,7 +26,6 @@ descriptor and four system calls more, and would not tell of orphans.
 """
 
 import contextlib
-import errno
 import heapq
 import marshal
 import os
@@ -39,6 +38,7 @@ import time
 from typing import Any
 
 from awe_client.daemon.fresh import FreshDirectories
+from awe_client.daemon.leavings import disk_full, log_facts
 from awe_client.daemon.proc import (
     children,
     cwd_of,
@@ -50,23 +50,11 @@ from awe_client.daemon.proc import (
     signal_group,
     signal_process,
 )
+from awe_client.daemon.spawn import Refused, Spawner, stage
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LENGTH = struct.Struct("!I")
-#: Python ignores SIGPIPE and SIGXFSZ and we handle SIGCHLD; a command starts with none of that.
-_DEFAULT_SIGNALS = (
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Command:
@@ -97,9 +85,8 @@ class Executor:
         self._by_key: dict[int, _Command] = {}
         self._ending: dict[int, _Command] = {}
         self._timers: list[tuple[float, int, int]] = []  # (when, key, signal)
-        self._programs: dict[tuple[bytes, bytes], bytes] = {}
         self._oom_kills = oom_kills()
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._spawner = Spawner()
         self._wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self.parent_died = False
@@ -166,73 +153,23 @@ class Executor:
     # --- starting --------------------------------------------------------------------------------
 
     def _run(self, key: int, spec: dict[str, Any]) -> None:
-        stage, name, made = "directory", spec["cwd"], False
+        made = False
         try:
-            if spec["make_dir"]:
-                self._fresh.make(spec["cwd"])
-                made = True
-            os.chdir(spec["cwd"])
-            stage = "program"
-            name = spec["argv"][0]
-            program = self._find(name, spec["env"].get(b"PATH", b""))
-            stage = "spawn"
-            pid = self._spawn(program, spec)
-        except (OSError, ValueError) as exc:
+            with stage("directory", spec["cwd"]):
+                if spec["make_dir"]:
+                    self._fresh.make(spec["cwd"])
+                    made = True
+                os.chdir(spec["cwd"])
+            pid = self._spawner.spawn(spec)
+        except Refused as exc:
             if made:
                 self._fresh.take_back(spec)
-            # ValueError: a NUL byte in an argument or a variable.
-            number = (exc.errno or 0) if isinstance(exc, OSError) else errno.EINVAL
-            refused = {"stage": getattr(exc, "stage", stage), "errno": number, "name": name}
-            self._outgoing.append(("refused", key, refused))
+            self._outgoing.append(("refused", key, exc.facts))
             return
         command = _Command(key, spec, pid)
         self._by_pid[pid] = self._by_key[key] = command
         if spec["time_limit_s"] > 0:
             heapq.heappush(self._timers, (command.started_at + spec["time_limit_s"], key, signal.SIGTERM))
-
-    def _spawn(self, program: bytes, spec: dict[str, Any]) -> int:
-        opened: list[int] = []
-        try:
-            stdin = (
-                self._null if spec["stdin"] is None else _open("stdin", spec["stdin"], os.O_RDONLY, opened)
-            )
-            stdout = _open("stdout", spec["stdout"], _OPEN_LOG, opened)
-            stderr = stdout
-            if spec["stderr"] != spec["stdout"]:
-                stderr = _open("stderr", spec["stderr"], _OPEN_LOG, opened)
-            return os.posix_spawn(
-                program,
-                spec["argv"],
-                spec["env"],
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, stdin, 0),
-                    (os.POSIX_SPAWN_DUP2, stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, stderr, 2),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
-        finally:
-            for fd in opened:
-                os.close(fd)
-
-    def _find(self, name: bytes, path: bytes) -> bytes:
-        """Look a program up on the command's PATH; a name with a slash is taken as it is."""
-        if b"/" in name:
-            return name
-        found = self._programs.get((name, path))
-        if found is not None and os.access(found, os.X_OK):
-            return found
-        refusal = errno.ENOENT
-        for folder in path.split(b":"):
-            candidate = (folder or b".") + b"/" + name
-            if os.path.isfile(candidate):
-                if os.access(candidate, os.X_OK):
-                    self._programs[name, path] = candidate
-                    return candidate
-                refusal = errno.EACCES
-        raise OSError(refusal, os.strerror(refusal), name)
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -306,13 +243,9 @@ class Executor:
         spec, facts = command.spec, command.facts
         assert facts is not None
         limit = spec["tail_bytes"]
-        root = spec["cwd"] + b"/"
-        facts["stdout_size"], facts["stdout_tail"] = _tail(root + spec["stdout"], limit)
-        facts["stderr_size"], facts["stderr_tail"] = (0, b"")
-        if spec["stderr"] != spec["stdout"]:
-            facts["stderr_size"], facts["stderr_tail"] = _tail(root + spec["stderr"], limit)
+        facts |= log_facts(spec)
         facts["strays"] = command.strays
-        facts["disk_full"] = _disk_full(spec["cwd"])
+        facts["disk_full"] = disk_full(spec["cwd"])
         whole = facts["stdout_size"] <= limit and facts["stderr_size"] <= limit
         tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_full"]
         facts["tidied"] = tidy and self._fresh.take_back(spec)
@@ -362,44 +295,6 @@ class Executor:
                 self._stop(command, "timeout")
             else:
                 self._signal_tree(command, signal.SIGKILL)
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def _open(stage: str, path: bytes, flags: int, opened: list[int]) -> int:
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
-    except OSError as exc:
-        exc.stage = stage  # type: ignore[attr-defined]
-        raise
-    opened.append(fd)
-    return fd
-
-
-def _tail(path: bytes, limit: int) -> tuple[int, bytes]:
-    """Size and last bytes of a log; a command that removed it, or put something else there, has none."""
-    try:
-        if not os.stat(path, follow_symlinks=False).st_size:
-            return 0, b""
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return 0, b""
-    try:
-        size = os.fstat(fd).st_size
-        return size, os.pread(fd, limit, max(size - limit, 0))
-    except OSError:
-        return 0, b""
-    finally:
-        os.close(fd)
-
-
-def _disk_full(path: bytes) -> bool:
-    try:
-        place = os.statvfs(path)
-    except OSError:
-        return False
-    return place.f_blocks > 0 and (place.f_bavail == 0 or (place.f_files > 0 and place.f_favail == 0))
 
 
 def _prepare_process(executor: Executor) -> None:

@@ -121,6 +121,7 @@ class Task:
     """One command of a job, cut into workunits once its dependencies are done and its inputs known."""
 
     __slots__ = (
+        "blamed",
         "clientgroups",
         "cmd",
         "completeddate",
@@ -204,6 +205,8 @@ class Task:
         self.first_attempt = 1  #: number of the first attempt of each rank in this generation
         self.max_attempt = 0  #: highest attempt ever handed out
         self.revision = 0
+        #: on whose account the failures stand of a task without any success; "" once it proved to be its own
+        self.blamed: ClientId | Literal[""] | None = None
         # derived
         self.end_rank = 0  #: one past the last rank
         self.done = 0  #: completed ranks

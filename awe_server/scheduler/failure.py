@@ -9,14 +9,14 @@
 | released, or withdrawn with nobody to blame | `given_back` + 1, limit MAX_GIVEN_BACK | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |
 
-At a limit workunit, task and job are suspended. A failure that a second client repeats was the workunit's
-own: the first client's blame is taken back and nobody else is blamed for that workunit, so one bad input
-cannot suspend a farm. `noretry` makes the limits of failed and lost 1.
+At a limit workunit, task and job are suspended. Blame is taken back where the work proves to be bad, so that
+one bad input or command cannot suspend a farm (blame.py). `noretry` makes the limits of failed and lost 1.
 Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame taken back.
 """
 
 from dataclasses import dataclass
 
+from awe_server.scheduler.blame import OWN, blame
 from awe_server.scheduler.demands import delay_retry, list_retry, unlist_job
 from awe_server.scheduler.state import (
     RUNNING_TASKS,
@@ -28,18 +28,12 @@ from awe_server.scheduler.state import (
     Workunit,
 )
 from awe_server.scheduler.transitions import JOB_MOVES, check_move
-from shared_models.ids import ClientId
-from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
+from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS
 from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 
 PERMANENT_EXIT_CODE = 42  #: a command's way to say that trying again makes no sense
 MAX_NODE_FAILURES = 10  #: clients that could not start a workunit before it is suspended
 MAX_GIVEN_BACK = 100  #: attempts that ended with nobody to blame before a workunit is suspended
-CLIENT_LIMIT_REASON = "MAX_CLIENT_FAILURE on client reached"  #: AWE's words
-
-_OWN = frozenset(
-    {FailureKind.COMMAND, FailureKind.SIGNAL, FailureKind.TIMEOUT, FailureKind.OOM, FailureKind.OUTPUT}
-)
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,7 +76,9 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     else:
         _try_again(state, ctx, unit, failure.kind)
     if client is not None:
-        _blame(state, ctx, unit, client, failure.kind)
+        broken = blame(state, unit, client, failure.kind)
+        if broken:
+            put_aside(state, ctx, client, broken)
 
 
 def withdraw(state: State, ctx: Context, unit: Workunit, message: str) -> None:
@@ -127,14 +123,6 @@ def halt_job(
     state.record("JP", jobid=job.id, reason=job.notes)
 
 
-def skip_workunit(client: Client, unit: Workunit) -> None:
-    """Put the workunit on the client's skip list; the oldest entry makes room."""
-    client.skip.pop(unit.id, None)
-    client.skip[unit.id] = None
-    if len(client.skip) > MAX_SKIP_LIST:
-        del client.skip[next(iter(client.skip))]
-
-
 def max_failures(state: State, unit: Workunit) -> int:
     """How often the workunit may fail."""
     if unit.task.job.info.get("noretry"):
@@ -143,7 +131,7 @@ def max_failures(state: State, unit: Workunit) -> int:
 
 
 def _count(unit: Workunit, kind: FailureKind) -> None:
-    if kind in _OWN:
+    if kind in OWN:
         unit.failed += 1
     elif kind is FailureKind.INPUT:
         unit.failed += 1
@@ -156,43 +144,10 @@ def _count(unit: Workunit, kind: FailureKind) -> None:
         unit.given_back += 1
 
 
-def _blame(state: State, ctx: Context, unit: Workunit, client: Client, kind: FailureKind) -> None:
-    """Put the failure on the client's account, or take it off another's that it proves innocent."""
-    if kind not in _OWN and kind is not FailureKind.NODE:
-        return
-    client.total_failed += 1
-    skip_workunit(client, unit)
-    state.touch_client(client)
-    side = "node" if kind is FailureKind.NODE else "work"
-    first = unit.blamed.get(side)
-    if first is None or first == client.id:
-        unit.blamed = {**unit.blamed, side: client.id}
-        client.blamed[unit.id] = None
-        if len(client.blamed) >= state.rules.max_client_failure and not client.suspended:
-            put_aside(state, ctx, client, CLIENT_LIMIT_REASON)
-        return
-    unit.blamed = {**unit.blamed, side: ""}
-    innocent = state.clients.get(ClientId(first))
-    if innocent is not None:
-        _take_back(state, innocent, unit)
-
-
-def _take_back(state: State, client: Client, unit: Workunit) -> None:
-    if unit.id not in client.blamed:
-        return
-    del client.blamed[unit.id]
-    if client.suspended and client.suspend_reason == CLIENT_LIMIT_REASON:
-        client.suspended = False
-        client.suspend_reason = ""
-        state.tell(client)
-        state.record("CO", clientid=client.id, name=client.name, reason="its blame was taken back")
-    state.touch_client(client)
-
-
 def _limit_reached(state: State, unit: Workunit, kind: FailureKind) -> str:
     """Why there is no further attempt; "" if there is one."""
     noretry = bool(unit.task.job.info.get("noretry"))
-    if unit.failed >= max_failures(state, unit) and (kind in _OWN or kind is FailureKind.INPUT):
+    if unit.failed >= max_failures(state, unit) and (kind in OWN or kind is FailureKind.INPUT):
         return f"workunit failed {unit.failed} time(s)"
     if kind is FailureKind.LOST and unit.lost >= (1 if noretry else state.rules.max_lost):
         return f"workunit was lost with its client {unit.lost} time(s)"
@@ -234,7 +189,7 @@ def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reaso
     state.record("WP", jobid=task.job.id, workid=unit.id, reason=reason)
     text = reason.replace("workunit", f"workunit {unit.id}", 1) + "."
     if failure.message:
-        text = f"{text} msg from client:{failure.message}"
+        text = f"{text} msg from client: {failure.message}"
     halt_job(state, ctx, task.job, text, lastfailed=unit.id, error=_error(unit, failure, reason))
 
 

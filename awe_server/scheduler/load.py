@@ -254,6 +254,7 @@ def _task(job: Job, document: Document) -> Task:
     task.totalwork_wanted = document["_totalwork_wanted"]
     task.partinfo_wanted = document["_partinfo_wanted"]
     task.is_cut = document["_is_cut"]
+    task.blamed = document.get("_blamed")
     task.revision = document["_revision"]
     for key in ("createddate", "starteddate", "completeddate"):
         setattr(task, key, parse_rfc3339(document[key]))

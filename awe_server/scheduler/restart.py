@@ -136,6 +136,7 @@ def _blank(task: Task) -> None:
     task.generation += 1
     task.first_attempt = task.max_attempt + 1
     task.is_cut = task.preparing = task.finishing = False
+    task.blamed = None
     task.fresh_rank = task.end_rank = task.done = 0
     task.totalwork = task.totalwork_wanted
     task.partinfo = task.partinfo_wanted

@@ -80,6 +80,7 @@ def task_document(task: Task) -> Document:
         "first_attempt": task.first_attempt,
         "max_attempt": task.max_attempt,
         "_is_cut": task.is_cut,
+        "_blamed": task.blamed,
         "_revision": task.revision,
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -164,3 +165,27 @@ def test_exit_code_42_is_final(site: AweEnv) -> None:
     assert job["error"]["status"] == "failed-permanent"
     assert job["tasks"][0]["state"] == "failed-permanent"
     assert site.http.put(f"/job/{job_id}?resume").status_code == 400
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+def test_a_wrong_command_ends_its_job_and_suspends_no_client(
+    site: AweEnv, clients: int, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("x\n" * 40)
+    for _ in range(clients):
+        site.start_client(slots=2)
+    eventually_sync(lambda: len(site.data("GET", "/client")) == clients)
+    began_s = monotonic()
+    ran = site.awe("run", "--watch", "--parts", "8", "--input", str(lines), "--", "grepp", "x", "@lines.txt")
+    assert monotonic() - began_s < 15
+    assert ran.returncode != 0
+    assert "failed 3 time(s). msg from client: " in ran.stdout + ran.stderr
+    (job,) = site.data("GET", "/job")
+    assert job["state"] == "suspend"
+
+    def idle() -> bool:
+        return [client["Status"] for client in site.data("GET", "/client")] == ["active-idle"] * clients
+
+    eventually_sync(idle, show=lambda: site.data("GET", "/client"))
+    assert [client["suspended"] for client in site.data("GET", "/client")] == [False] * clients

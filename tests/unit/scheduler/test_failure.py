@@ -2,7 +2,8 @@
 
 import pytest
 
-from awe_server.scheduler.failure import CLIENT_LIMIT_REASON, MAX_GIVEN_BACK, MAX_NODE_FAILURES, skip_workunit
+from awe_server.scheduler.blame import CLIENT_LIMIT_REASON, skip_workunit
+from awe_server.scheduler.failure import MAX_GIVEN_BACK, MAX_NODE_FAILURES
 from awe_server.scheduler.jobs import resume_job, suspend_job
 from awe_server.scheduler.state import Client, Job, Task, Workunit
 from awe_server.scheduler.suspension import remove_client, suspend_client
@@ -93,7 +94,7 @@ def test_the_threshold_suspends_workunit_task_and_job_with_the_reason(world: Wor
     }
     assert [e.code for e in changes.events] == ["WF", "WP", "JP"]
     assert list(changes.told) == ["c1"]
-    assert job.notes == f"workunit {unit.id} failed 3 time(s). msg from client:no such gene"
+    assert job.notes == f"workunit {unit.id} failed 3 time(s). msg from client: no such gene"
     assert job.lastfailed == unit.id
     assert job.error == {
         "clientfailed": "c1",
@@ -222,6 +223,7 @@ class TestBlame:
 
     def test_five_in_a_row_suspend_the_client_and_its_other_work_is_queued(self, world: World) -> None:
         client = world.client()
+        world.client("c2")
         world.submit(a_job().task("t", parts=9))
         units = [g.unit for g in world.checkout(want=7)]
         for unit in units[:4]:
@@ -236,10 +238,9 @@ class TestBlame:
             "t_7": "queued",
             "c1": "suspend",
         }
-        assert client.suspend_reason == CLIENT_LIMIT_REASON
+        assert client.suspend_reason == f"{CLIENT_LIMIT_REASON}: 5 workunits in a row failed on it"
         assert [(u.failed, u.lost, u.given_back) for u in units[5:]] == [(0, 0, 1), (0, 0, 1)]
         assert "CS" in [e.code for e in changes.events]
-        world.client("c2")
         world.pass_s(1)
         assert len(world.checkout("c2", want=99)) == 9
 
@@ -258,7 +259,8 @@ class TestBlame:
     def test_taking_blame_back_lifts_the_suspension_it_caused(self, world: World) -> None:
         first = world.client()
         second = world.client("c2")
-        world.submit(a_job().task("t", parts=5))
+        world.submit(a_job().task("t", parts=6))
+        world.done(world.take("c2"))
         units = [g.unit for g in world.checkout(want=5)]
         for unit in units:
             world.fail(unit)

@@ -59,12 +59,12 @@ def test_a_stock_worker_is_told_to_discard_at_its_heartbeat(world: World) -> Non
 def test_resume_forgets_failures_in_a_row_and_wakes_the_client(world: World) -> None:
     world.submit(a_job().task("t1", parts=6))
     client = world.client()
-    world.client("c2", group="elsewhere", apps=["other"])
+    world.client("c2")
     for unit in [grant.unit for grant in world.checkout(want=5)]:
         world.fail(unit)
     assert (client.status, client.suspend_reason) == (
         ClientStatus.SUSPEND,
-        "MAX_CLIENT_FAILURE on client reached",
+        "MAX_CLIENT_FAILURE on client reached: 5 workunits in a row failed on it",
     )
     world.state.take()
 

@@ -74,6 +74,7 @@ def test_the_task_document(world: World) -> None:
         "first_attempt": 1,
         "max_attempt": 0,
         "_is_cut": False,
+        "_blamed": None,
         "_revision": 1,
     }
 

@@ -202,7 +202,7 @@ def test_why_something_is_suspended(world: World) -> None:
     world.client()
     one, two = (grant.unit for grant in world.checkout(want=2))
     world.fail(one, message="no such file")
-    text = f"workunit {one.id} failed 1 time(s). msg from client:no such file"
+    text = f"workunit {one.id} failed 1 time(s). msg from client: no such file"
     assert rows(world, job) == [
         ("job", job.id, f"suspended: {text}"),
         ("task", "t1", f"suspended: workunit {one.id}: workunit failed 1 time(s)"),

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import anyio.to_thread
 
 from awe_server.runtime.services import Services
-from awe_server.scheduler.holder import holds
+from awe_server.scheduler.holder import may_report
 from awe_server.scheduler.state import State
 from shared_models.errors import BadRequest, Conflict, TooLarge
 from shared_models.ids import ClientId, JobId, WorkunitId, split_task_id, split_workunit_id
@@ -105,9 +105,9 @@ class Logs:
 
 
 def printed(state: State, client_id: ClientId, r: Report, texts: Texts) -> list[tuple[Log, bytes]]:
-    """What a report says that its command printed, if its sender holds the attempt."""
+    """What a report says that its command printed, if its sender may report the attempt."""
     unit = state.workunits.get(r.work)
-    if unit is None or not holds(state, unit, client_id, r.attempt, r.token):
+    if unit is None or not may_report(state, unit, client_id, r.attempt, r.token):
         return []
     return [(Log(r.work, unit.attempt, name), text) for name, text in texts if text]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from awe_server.data.nodes import NodeStore
-from awe_server.scheduler.holder import holds
+from awe_server.scheduler.holder import may_report
 from awe_server.scheduler.state import State
 from shared_models.ids import ClientId
 from shared_models.messages import Report
@@ -20,7 +20,7 @@ async def as_delivered(
     """The reports; those of success whose outputs are not what was uploaded, as failures of kind output.
 
     What was not uploaded at all is found when the parts are put together. Reports of attempts that their
-    sender does not hold are left alone: they are refused, or repeats.
+    sender may not report are left alone: they are refused, or repeats.
     """
     found: list[Report] = []
     for r in reports:
@@ -33,7 +33,7 @@ async def as_delivered(
 
 async def _difference(state: State, nodes: NodeStore, client_id: ClientId, r: Report) -> str:
     unit = state.workunits.get(r.work)
-    if unit is None or not holds(state, unit, client_id, r.attempt, r.token):
+    if unit is None or not may_report(state, unit, client_id, r.attempt, r.token):
         return ""
     node_of = {io["filename"]: io.get("node") for io in unit.task.outputs}
     for said in r.outputs:

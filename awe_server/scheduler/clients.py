@@ -10,6 +10,7 @@ from typing import Any
 
 from awe_server.scheduler.demands import forget_eligible
 from awe_server.scheduler.failure import Failure, end_badly, withdraw
+from awe_server.scheduler.holder import RESTARTED
 from awe_server.scheduler.state import Client, Context, Document, Removal, State
 from shared_models.errors import ClientNotFound
 from shared_models.ids import ClientId, WorkunitId
@@ -57,7 +58,7 @@ def register(
         keep = _still_has(client, profile)
         for unit in [unit for id, unit in client.holds.items() if id not in keep]:
             if client.holds.get(unit.id) is unit:
-                withdraw(state, ctx, unit, "client restarted")
+                withdraw(state, ctx, unit, RESTARTED)
         client.withdrawn = {}
         client.idle_since = ctx.wall_s
     client.offline = False

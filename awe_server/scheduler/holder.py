@@ -3,7 +3,9 @@
 from awe_server.scheduler.state import State, Workunit
 from shared_models.errors import LeaseLost, WorkunitNotFound
 from shared_models.ids import WorkunitId, split_workunit_id
-from shared_models.states import WorkunitState
+from shared_models.states import FailureKind, WorkunitState
+
+RESTARTED = "client restarted"  #: why a lease was withdrawn that the restart of its holder ended
 
 
 def check_holder(
@@ -30,11 +32,34 @@ def holds(
     state: State, unit: Workunit, client_id: str | None, attempt: int | None, token: str | None
 ) -> bool:
     """Whether the workunit is leased and nothing given contradicts it; an empty claim holds nothing."""
+    return unit.state is WorkunitState.CHECKOUT and _is_last_attempt(state, unit, client_id, attempt, token)
+
+
+def may_report(
+    state: State, unit: Workunit, client_id: str | None, attempt: int | None, token: str | None
+) -> bool:
+    """Whether this is the holder, or who was missed and whose work nobody has taken since."""
+    is_open = unit.state is WorkunitState.CHECKOUT or (
+        unit.state is WorkunitState.QUEUED and was_missed(unit)
+    )
+    return is_open and _is_last_attempt(state, unit, client_id, attempt, token)
+
+
+def was_missed(unit: Workunit) -> bool:
+    """Whether the last attempt ended without its client's doing: its lease ran out, or it was restarted."""
+    how = unit.exit or {}
+    return how.get("kind") == FailureKind.LOST or (
+        how.get("kind") == FailureKind.RELEASED and how.get("message") == RESTARTED
+    )
+
+
+def _is_last_attempt(
+    state: State, unit: Workunit, client_id: str | None, attempt: int | None, token: str | None
+) -> bool:
     if token is None and (client_id is None or is_native(state, unit)):
         return False
     return (
-        unit.state is WorkunitState.CHECKOUT
-        and (client_id is None or unit.client == client_id)
+        (client_id is None or unit.client == client_id)
         and (attempt is None or unit.attempt == attempt)
         and (token is None or unit.token == token)
     )

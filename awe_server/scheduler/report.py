@@ -1,11 +1,18 @@
 """A client says how an attempt ended. At most one result per workunit is accepted, and the same report may be
-repeated: it is answered the same and changes nothing."""
+repeated: it is answered the same and changes nothing.
+
+A client that was missed (its lease ran out, or it was restarted) still delivers what it had finished, as long
+as nobody else has taken the workunit: no other attempt exists then that could say something else. What was
+withdrawn from it on purpose (its job or it was suspended, it was removed, it gave the work back or did not
+list it) stays withdrawn.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
 
+from awe_server.scheduler.demands import has_work, unlist_task
 from awe_server.scheduler.failure import Failure, end_badly
-from awe_server.scheduler.holder import holds, refusal
+from awe_server.scheduler.holder import may_report, refusal
 from awe_server.scheduler.progress import ranks_done
 from awe_server.scheduler.state import Client, Context, Document, State, Workunit
 from awe_server.scheduler.views import unit_document
@@ -38,8 +45,12 @@ def settle(
 ) -> Result:
     """As `report`, for a client that is known."""
     unit = state.workunits.get(r.work)
-    if unit is None or not holds(state, unit, client.id, r.attempt, r.token):
+    if unit is None or not may_report(state, unit, client.id, r.attempt, r.token):
         return _repeated(state, client, r, finished)
+    if unit.state is not WorkunitState.CHECKOUT:
+        if r.outcome == "released":
+            return _repeated(state, client, r, finished)
+        _hold_again(state, client, unit)
     if r.outcome == "done":
         _complete(state, ctx, client, unit, r)
         return "accepted"
@@ -50,6 +61,24 @@ def settle(
         state.record("WF", jobid=unit.task.job.id, workid=unit.id, clientid=client.id, kind=kind.value)
     end_badly(state, ctx, unit, Failure(kind, r.exit_code, r.signal, r.message, r.stderr_tail))
     return "accepted"
+
+
+def _hold_again(state: State, client: Client, unit: Workunit) -> None:
+    """Give a workunit back to who was missed, to be settled at once; that it was missed does not count."""
+    task = unit.task
+    task.retry = [other for other in task.retry if other is not unit]
+    if not has_work(task):
+        unlist_task(task)
+    if (unit.exit or {}).get("kind") == FailureKind.LOST:
+        unit.lost = max(0, unit.lost - 1)
+    else:
+        unit.given_back = max(0, unit.given_back - 1)
+    unit.exit = None
+    unit.state = WorkunitState.CHECKOUT
+    client.holds[unit.id] = unit
+    client.withdrawn.pop(unit.id, None)
+    user = task.job.user
+    state.running[user] = state.running.get(user, 0) + 1
 
 
 def _complete(state: State, ctx: Context, client: Client, unit: Workunit, r: Report) -> None:

@@ -6,10 +6,11 @@ from awe_server.scheduler.holder import check_holder
 from awe_server.scheduler.jobs import delete_job, resubmit_job, resume_job, suspend_job
 from awe_server.scheduler.report import report
 from awe_server.scheduler.state import Workunit
+from awe_server.scheduler.suspension import remove_client, suspend_client
 from awe_server.scheduler.views import unit_document
 from shared_models.errors import ClientNotFound, LeaseLost, WorkunitNotFound
 from shared_models.ids import ClientId, WorkunitId
-from shared_models.states import FailureKind, WorkunitState
+from shared_models.states import FailureKind, JobState, WorkunitState
 from tests.builders import Stored, World, a_job, a_report, changed, job_id, snapshot
 
 
@@ -106,10 +107,103 @@ class TestRepeats:
         assert world.report(r) == "duplicate"
 
 
+def missed(world: World, how: str, *, stock: bool = False) -> Workunit:
+    """A workunit whose holder was missed: it is queued again."""
+    (world.stock_client if stock else world.client)()
+    world.submit(a_job().task("t", parts=2))
+    unit = world.take()
+    if how == "lease":
+        world.pass_s(61)
+    elif stock:
+        world.stock_client(current_work=[])
+    else:
+        world.client(incarnation="i2")
+    assert unit.state is WorkunitState.QUEUED
+    return unit
+
+
+class TestMissed:
+    """Whoever was missed still delivers what it had finished, as long as nobody has taken it since."""
+
+    @pytest.mark.parametrize("stock", [False, True])
+    @pytest.mark.parametrize("how", ["lease", "restart"])
+    def test_a_result_is_accepted_and_not_done_again(self, world: World, how: str, stock: bool) -> None:
+        unit = missed(world, how, stock=stock)
+        r = a_report(unit, attempt=None, token=None) if stock else a_report(unit)
+        assert world.report(r) == "accepted"
+        assert world.report(r) == "duplicate"
+        assert (unit.state, unit.exit, unit.lost, unit.given_back) == (WorkunitState.COMPLETED, None, 0, 0)
+        assert unit.task.done == 1
+        assert world.state.clients[ClientId("c1")].total_completed == 1
+        world.client("c2")
+        assert [grant.rank for grant in world.checkout("c2", want=9)] == [2]
+
+    def test_the_last_rank_ends_its_job(self, world: World, stored: Stored) -> None:
+        world.client()
+        job = world.submit(a_job().task("t"))
+        unit = world.take()
+        world.pass_s(61)
+        stored.apply(world.state)
+        world.state = world.reloaded(stored)  # a restart changes nothing of that
+        assert world.report(a_report(unit)) == "accepted"
+        assert world.state.jobs[job.id].state is JobState.COMPLETED
+        assert snapshot(world.reloaded(stored)) == snapshot(world.state)
+
+    def test_a_failure_counts_as_one_and_not_as_a_loss(self, world: World) -> None:
+        unit = missed(world, "lease")
+        r = a_report(unit, outcome="failed", kind=FailureKind.COMMAND, exit_code=1)
+        assert world.report(r) == "accepted"
+        assert (unit.failed, unit.lost) == (1, 0)
+        assert world.report(r) == "duplicate"
+
+    @pytest.mark.parametrize("claim", [{"token": "guess"}, {"attempt": 2}, {"attempt": None, "token": None}])
+    def test_a_wrong_claim_is_refused(self, world: World, claim: dict[str, object]) -> None:
+        lost(world, missed(world, "lease"), **claim)
+
+    def test_another_client_is_refused(self, world: World) -> None:
+        unit = missed(world, "restart")
+        world.client("c2")
+        lost(world, unit, "c2")
+
+    @pytest.mark.parametrize("why", ["job", "resumed", "client", "removed", "released", "unlisted", "failed"])
+    def test_what_was_taken_or_given_back_on_purpose_stays_so(self, world: World, why: str) -> None:
+        world.client()
+        job = world.submit(a_job().task("t", parts=2))
+        unit = world.take()
+        r = a_report(unit)
+        if why in ("job", "resumed"):
+            suspend_job(world.state, world.ctx, job.id)
+            if why == "resumed":
+                resume_job(world.state, world.ctx, job.id)
+        elif why == "client":
+            suspend_client(world.state, world.ctx, ClientId("c1"))
+        elif why == "removed":
+            remove_client(world.state, world.ctx, ClientId("c1"))
+            world.client()
+        elif why == "released":
+            world.release(unit)
+        elif why == "unlisted":
+            world.exchange(holds=[])
+        else:
+            world.fail(unit)
+        before = snapshot(world.state)
+        with pytest.raises(LeaseLost):
+            world.report(r)
+        assert snapshot(world.state) == before
+
+    def test_giving_it_back_too_late_changes_nothing(self, world: World) -> None:
+        lost(world, missed(world, "lease"), outcome="released")
+
+    def test_nobody_uploads_or_reads_secrets_with_a_lease_that_ran_out(self, world: World) -> None:
+        unit = missed(world, "lease")
+        with pytest.raises(LeaseLost):
+            check_holder(world.state, unit.id, attempt=unit.attempt, token=unit.token)
+
+
 class TestFencing:
     """Only the holder of the attempt is heard (L-01)."""
 
-    def test_a_zombie_is_refused_before_and_after_the_new_holder(self, world: World) -> None:
+    def test_a_zombie_is_refused_once_there_is_a_new_holder(self, world: World) -> None:
         world.client()
         world.client("c2")
         world.submit(a_job().task("t", parts=2))
@@ -118,7 +212,6 @@ class TestFencing:
         world.now_s += 31
         world.exchange("c2")
         world.pass_s(30)
-        lost(world, unit, token=old.token, attempt=1)
         again = world.take("c2")
         assert again is unit
         assert unit.attempt == 2

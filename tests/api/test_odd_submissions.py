@@ -94,7 +94,7 @@ def refusal_is_good(reply: Any) -> None:
     assert all(len(text) < 2_000 for text in envelope["error"]), reply.text[:500]
 
 
-async def test_bodies_that_are_no_document(api: Api) -> None:
+async def test_X_10_bodies_that_are_no_document(api: Api) -> None:
     for raw in RAW:
         reply = await post(api, raw)
         refusal_is_good(reply)
@@ -105,7 +105,7 @@ async def test_bodies_that_are_no_document(api: Api) -> None:
 
 
 @pytest.mark.parametrize("totalwork", [0, -1, 1e9, 10**9, "many", 1.5, [], True])
-async def test_counts_of_workunits(api: Api, totalwork: Any) -> None:
+async def test_X_10_counts_of_workunits(api: Api, totalwork: Any) -> None:
     """0 and less mean 1, as in AWE; the rest is refused with its path."""
     task = {"taskid": "0", "cmd": {"name": "x"}, "totalwork": totalwork}
     reply = await post(api, json.dumps({"tasks": [task]}).encode())
@@ -129,7 +129,7 @@ async def test_counts_of_workunits(api: Api, totalwork: Any) -> None:
         ({"totlwork": 5}, "totlwork"),
     ],
 )
-async def test_a_refusal_names_the_field(api: Api, change: dict[str, Any], path: str) -> None:
+async def test_X_10_a_refusal_names_the_field(api: Api, change: dict[str, Any], path: str) -> None:
     task = {"taskid": "0", "cmd": {"name": "x"}, **change}
     reply = await post(api, json.dumps({"tasks": [task]}).encode())
     refusal_is_good(reply)
@@ -172,7 +172,7 @@ def mutated(chance: random.Random) -> bytes:
 
 
 @pytest.mark.slow
-async def test_five_thousand_mutations(api: Api) -> None:
+async def test_X_10_five_thousand_mutations(api: Api) -> None:
     chance = random.Random(10)
     accepted = 0
     for i in range(5_000):

@@ -46,7 +46,7 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_a_job_that_cannot_be_stored_is_refused_with_the_limit(api: Api, name: str) -> None:
+async def test_X_01_a_job_that_cannot_be_stored_is_refused_with_the_limit(api: Api, name: str) -> None:
     raw = json.dumps(LARGE[name]).encode()
     assert len(raw) < MAX_DOCUMENT_BYTES
     reply = await api.http.post("/job", files={"upload": ("job.json", raw)})
@@ -57,7 +57,7 @@ async def test_a_job_that_cannot_be_stored_is_refused_with_the_limit(api: Api, n
 
 
 @pytest.mark.parametrize("number", BAD_NUMBERS)
-async def test_numbers_that_cannot_be_kept_are_refused_everywhere(api: Api, number: str) -> None:
+async def test_X_10_numbers_that_cannot_be_kept_are_refused_everywhere(api: Api, number: str) -> None:
     client = await api.register()
     texts = {
         "/job": f'{{"tasks": [{json.dumps(TASK)[:-1]}, "userattr": {{"n": [{number}]}}}}]}}',

@@ -76,7 +76,7 @@ async def test_a_part_is_exactly_its_bytes(server: FakeServer, start: MakeDaemon
     assert texts == [data[a : a + n] for a, n in cuts]
 
 
-async def test_a_gzipped_input_is_unpacked_and_a_broken_one_refused(
+async def test_F_02_a_gzipped_input_is_unpacked_and_a_broken_one_refused(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
@@ -158,7 +158,7 @@ async def test_predata_is_fetched_once_and_linked(server: FakeServer, start: Mak
     assert len(downloads) == documents + 1
 
 
-async def test_outputs_are_found_in_their_directories(server: FakeServer, start: MakeDaemon) -> None:
+async def test_F_08_outputs_are_found_in_their_directories(server: FakeServer, start: MakeDaemon) -> None:
     start()
     deep, plain = server.output("sub/dir/ok.txt"), server.output("x.txt", directory="results")
     [work] = await server.add_task(
@@ -185,7 +185,7 @@ async def test_outputs_are_found_in_their_directories(server: FakeServer, start:
         ("ln -s out.txt out.txt", {}, "links in a circle"),
     ],
 )
-async def test_a_declared_output_must_be_a_file_that_is_there(
+async def test_F_08_F_10_a_declared_output_must_be_a_file_that_is_there(
     server: FakeServer, start: MakeDaemon, script: str, output: dict[str, object], says: str
 ) -> None:
     start()
@@ -196,7 +196,7 @@ async def test_a_declared_output_must_be_a_file_that_is_there(
     assert server.uploads == {}
 
 
-async def test_a_linked_sub_directory_is_not_followed_out(
+async def test_F_08_a_linked_sub_directory_is_not_followed_out(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
     (tmp_path / "canary").mkdir()
@@ -224,7 +224,7 @@ async def test_missing_optional_outputs_and_empty_ones_are_fine(
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "~/x", "x/", "C:\\x", "n" * 300, "a\0b"])
-async def test_names_that_leave_the_work_directory_are_refused(
+async def test_F_08_names_that_leave_the_work_directory_are_refused(
     server: FakeServer, start: MakeDaemon, tmp_path: Path, name: str
 ) -> None:
     start()

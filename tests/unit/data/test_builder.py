@@ -65,7 +65,7 @@ async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str
 
 @pytest.mark.parametrize("kind", ["record", "chunkrecord"])
 @pytest.mark.parametrize("copies", [1, 30])
-async def test_a_truncated_file_is_refused_with_name_record_and_line(
+async def test_F_02_a_truncated_file_is_refused_with_name_record_and_line(
     nodes: NodeStore, kind: str, copies: int
 ) -> None:
     await nodes.create(stream(READS * copies, b"@r\nACGT\n+\nII"), name="cut.fastq")
@@ -80,7 +80,7 @@ async def test_a_truncated_file_is_refused_with_name_record_and_line(
 
 
 @pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])
-async def test_packed_files_are_not_cut_and_say_so(nodes: NodeStore, kind: str) -> None:
+async def test_F_02_packed_files_are_not_cut_and_say_so(nodes: NodeStore, kind: str) -> None:
     packed = gzip.compress(READS)
     await nodes.create(stream(packed[: len(packed) * 9 // 10]), name="reads.fastq.gz")
     with pytest.raises(NotCuttable, match=r"reads\.fastq\.gz cannot be cut: it is packed with gzip"):
@@ -188,7 +188,7 @@ async def test_the_loop_runs_on_while_a_process_scans(nodes: NodeStore) -> None:
     assert longest < 0.5
 
 
-async def test_a_killed_scan_is_an_error_and_takes_no_other_scan_with_it(tmp_path: Path) -> None:
+async def test_F_02_a_killed_scan_is_an_error_and_takes_no_other_scan_with_it(tmp_path: Path) -> None:
     blob = tmp_path / "blob"
     blob.write_bytes(LARGE)
     fifo = tmp_path / "fifo"

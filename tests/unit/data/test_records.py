@@ -27,7 +27,7 @@ VARIANTS = {"real": READS, **{first.decode(): _with_qualities(first) for first i
 
 
 @pytest.mark.parametrize("data", VARIANTS.values(), ids=VARIANTS.keys())
-def test_reads_split_into_2_to_64_parts_are_whole_records_in_order(data: bytes) -> None:
+def test_F_01_reads_split_into_2_to_64_parts_are_whole_records_in_order(data: bytes) -> None:
     starts = flat(scan(Bytes(data), FastqScanner()))
     assert len(starts) == 250
     for wanted in range(2, 65):
@@ -39,14 +39,14 @@ def test_reads_split_into_2_to_64_parts_are_whole_records_in_order(data: bytes) 
 
 @pytest.mark.parametrize("data", VARIANTS.values(), ids=VARIANTS.keys())
 @pytest.mark.parametrize("most", [1, 356, 357, 1000, 4096, 20_000, 88_999, 89_000, CHUNK_BYTES])
-def test_reads_split_by_size_are_whole_records_in_order(data: bytes, most: int) -> None:
+def test_F_01_reads_split_by_size_are_whole_records_in_order(data: bytes, most: int) -> None:
     edges = [*chunk_starts(Bytes(data), Format.FASTQ, most), len(data)]
     pieces = [data[start:end] for start, end in pairwise(edges)]
     assert sum(map(assert_4_line_fastq, pieces)) == 250
     assert all(len(piece) <= most or assert_4_line_fastq(piece) == 1 for piece in pieces)
 
 
-def test_the_next_read_is_found_from_every_offset() -> None:
+def test_F_01_the_next_read_is_found_from_every_offset() -> None:
     cuts = FastqCutter(Bytes(READS))
     for offset in range(1, len(READS), 5):
         at = bisect.bisect_left(STARTS, offset)

@@ -18,7 +18,7 @@ def _error(data: bytes, scanner: Scanner, block: int = 1 << 20) -> tuple[int, in
     return caught.value.record, caught.value.line, caught.value.problem
 
 
-def test_a_read_file_cut_at_any_byte_of_its_last_record_is_refused_with_its_number() -> None:
+def test_F_02_a_read_file_cut_at_any_byte_of_its_last_record_is_refused_with_its_number() -> None:
     for end in range(LAST + 1, len(READS) - 1):
         record, line, _ = _error(READS[:end], FastqScanner())
         assert record == 250
@@ -53,14 +53,14 @@ def test_a_read_file_that_ends_between_records_or_without_a_line_end_is_whole(en
     ],
 )
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
-def test_a_broken_fastq_record_is_named(data: bytes, where: tuple[int, int, str], block: int) -> None:
+def test_F_02_a_broken_fastq_record_is_named(data: bytes, where: tuple[int, int, str], block: int) -> None:
     record, line, problem = _error(data, FastqScanner(), block)
     assert (record, line) == where[:2]
     with pytest.raises(AssertionError, match=where[2]):
         raise AssertionError(problem)
 
 
-def test_a_broken_record_deep_in_a_large_file_is_named() -> None:
+def test_F_02_a_broken_record_deep_in_a_large_file_is_named() -> None:
     good = READS * 40
     record, line, problem = _error(good + b"@x\nACGT\n+\nII\n" + good, FastqScanner())
     assert (record, line) == (10_001, 40_004)

@@ -140,7 +140,7 @@ async def test_a_damaged_store_is_refused() -> None:
     await shop.engine.stop()
 
 
-async def test_a_bad_document_is_skipped_and_its_job_shown_suspended(
+async def test_X_10_a_bad_document_is_skipped_and_its_job_shown_suspended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """X-10: a stored bad document is not fatal at start."""
@@ -166,7 +166,7 @@ async def test_a_bad_document_is_skipped_and_its_job_shown_suspended(
 
 
 @pytest.mark.parametrize("odd", ["task", "workunit"])
-async def test_a_document_without_what_it_needs_does_not_keep_the_server_down(odd: str) -> None:
+async def test_X_10_a_document_without_what_it_needs_does_not_keep_the_server_down(odd: str) -> None:
     shop = await Workshop().start()
     good, bad = await shop.submit(task()), await shop.submit(task())
     await shop.engine.stop()
@@ -199,7 +199,7 @@ async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("state", ["dancing", None, 7, True, ["queued"]])
-async def test_a_job_in_a_state_that_nobody_knows_is_shown_suspended(state: Any) -> None:
+async def test_X_10_a_job_in_a_state_that_nobody_knows_is_shown_suspended(state: Any) -> None:
     shop = await Workshop().start()
     good, bad = await shop.submit(task()), await shop.submit(task())
     await shop.engine.stop()

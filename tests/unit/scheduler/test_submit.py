@@ -136,16 +136,16 @@ def test_origins_add_dependencies(world: World) -> None:
         ),
     ],
 )
-def test_a_graph_that_cannot_run_is_refused(world: World, job: object, problem: str) -> None:
+def test_S_01_S_02_a_graph_that_cannot_run_is_refused(world: World, job: object, problem: str) -> None:
     assert refused(world, job) == [problem]
 
 
-def test_a_cycle_through_origins_only_is_found(world: World) -> None:
+def test_S_01_a_cycle_through_origins_only_is_found(world: World) -> None:
     job = a_job().task("a").writes("x").reads("y", origin="b").task("b").writes("y").reads("x", origin="a")
     assert refused(world, job) == ["tasks: dependency cycle: a -> b -> a"]
 
 
-def test_a_cycle_reached_from_a_valid_task_names_only_its_members(world: World) -> None:
+def test_S_01_a_cycle_reached_from_a_valid_task_names_only_its_members(world: World) -> None:
     job = a_job().task("in").task("a").depends("in", "c").task("b").depends("a").task("c").depends("b")
     (problem,) = refused(world, job.task("out").depends("c"))
     assert problem == "tasks: dependency cycle: a -> c -> b -> a"
@@ -160,7 +160,7 @@ def test_all_problems_are_told_at_once_but_not_more_than_20(world: World) -> Non
     assert len(refused(world, both)) == 3
 
 
-def test_a_long_chain_with_one_back_edge_is_refused_quickly_and_runs_without_it(world: World) -> None:
+def test_S_01_a_long_chain_with_one_back_edge_is_refused_quickly_and_runs_without_it(world: World) -> None:
     job = a_job().task("t0")
     for i in range(1, 5_000):
         job.task(f"t{i}").depends(f"t{i - 1}")
@@ -175,7 +175,7 @@ def test_a_long_chain_with_one_back_edge_is_refused_quickly_and_runs_without_it(
     assert len(world.submit(good).tasks) == 5_000
 
 
-def test_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None:
+def test_X_01_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None:
     job = a_job()
     for i in range(20_000):
         job.task(f"t{i}").reads("in").writes("out")
@@ -192,7 +192,7 @@ def test_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None:
     [{"k": "v" * MAX_NEW_STORED_BYTES}, {"k": [0] * (MAX_NEW_STORED_BYTES // 8)}],
     ids=["as JSON", "as BSON"],
 )
-def test_a_task_that_would_not_fit_into_a_store_document_is_refused(
+def test_X_01_a_task_that_would_not_fit_into_a_store_document_is_refused(
     world: World, userattr: dict[str, object]
 ) -> None:
     text = too_large(world, a_job().task("a").task("b", userattr=userattr))
@@ -200,7 +200,7 @@ def test_a_task_that_would_not_fit_into_a_store_document_is_refused(
     assert text.endswith(f"the limit is {MAX_NEW_STORED_BYTES}")
 
 
-def test_a_job_whose_own_document_would_not_fit_is_refused(world: World) -> None:
+def test_X_01_a_job_whose_own_document_would_not_fit_is_refused(world: World) -> None:
     job = a_job()
     for i in range(40_000):
         job.task(f"{i:0255}")
@@ -235,7 +235,7 @@ def all_can_be_stored(world: World) -> bool:
     return not [document["id"] for _, document in found if oversize(document, MAX_STORED_BYTES)]
 
 
-def test_a_prepared_and_failed_job_can_be_stored_however_large_it_was(world: World) -> None:
+def test_X_01_a_prepared_and_failed_job_can_be_stored_however_large_it_was(world: World) -> None:
     job = the_largest_job(world)
     (task,) = job.tasks
     world.client()
@@ -253,7 +253,7 @@ def test_a_prepared_and_failed_job_can_be_stored_however_large_it_was(world: Wor
     assert all_can_be_stored(world)
 
 
-def test_a_refused_job_can_be_stored_however_large_it_was(world: World) -> None:
+def test_X_01_a_refused_job_can_be_stored_however_large_it_was(world: World) -> None:
     job = the_largest_job(world)
     task_refused(world.state, world.ctx, job.tasks[0].id, 1, LONG)
     assert job.state == JobState.SUSPEND

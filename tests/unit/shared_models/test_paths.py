@@ -45,12 +45,12 @@ GOOD = [
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_name_is_refused_with_a_reason(name: str) -> None:
+def test_F_08_bad_name_is_refused_with_a_reason(name: str) -> None:
     assert BAD[name] in (check_relative_path(name) or "")
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_good_name_passes(name: str) -> None:
+def test_F_08_good_name_passes(name: str) -> None:
     assert check_relative_path(name) is None
 
 
@@ -68,20 +68,20 @@ def test_dot_parts_are_left_out(name: str, normal: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in BAD if name and "\ud800" not in name])
 @pytest.mark.parametrize("key", ["filename", "shockfilename", "attrfile"])
-def test_a_document_may_not_name_such_a_file(name: str, key: str) -> None:
+def test_F_08_a_document_may_not_name_such_a_file(name: str, key: str) -> None:
     with pytest.raises(InvalidDocument, match=rf"^tasks\[0\]\.outputs\[0\]\.{key}: "):
         parse_task(outputs=[{"filename": "f", key: name}])
 
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("key", ["inputs", "outputs", "predata"])
-def test_a_document_may_name_such_a_file(name: str, key: str) -> None:
+def test_F_08_a_document_may_name_such_a_file(name: str, key: str) -> None:
     task = parse_task(**{key: {name: {} if key == "outputs" else {"url": "http://h/x"}}})
     assert getattr(task, key)[0].filename == normal_relative_path(name)
 
 
 @pytest.mark.parametrize("key", ["stdout", "stderr"])
-def test_log_files_are_checked_too(key: str) -> None:
+def test_F_08_log_files_are_checked_too(key: str) -> None:
     with pytest.raises(InvalidDocument, match=rf"^tasks\[0\]\.cmd\.{key}: .*absolute"):
         parse_task(cmd={"name": "x", key: "/etc/passwd"})
 

@@ -7,6 +7,7 @@ from awe_server.scheduler.failure import MAX_GIVEN_BACK, MAX_NODE_FAILURES
 from awe_server.scheduler.jobs import resume_job, suspend_job
 from awe_server.scheduler.state import Client, Job, Task, Workunit
 from awe_server.scheduler.suspension import remove_client, suspend_client
+from awe_server.scheduler.views import job_document, task_document, unit_document
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState, WorkunitState
@@ -461,3 +462,17 @@ def test_long_messages_are_cut(world: World) -> None:
     assert unit.exit is not None
     assert len(unit.exit["message"]) == len(unit.notes) == MAX_NOTES_CHARS
     assert len(job.notes) == MAX_NOTES_CHARS
+
+
+def test_X_01_a_thousand_failures_with_long_texts_leave_small_documents(world: World) -> None:
+    world.client()
+    job = world.submit(a_job().task("t", max_failures=1_000, retry_delay_s=0.0))
+    (task,) = job.tasks
+    for n in range(1_000):
+        unit = world.take()
+        world.fail(unit, FailureKind.INPUT, message="m" * 100_000, stderr_tail="e" * 100_000)
+        assert unit.failed == n + 1
+        assert len(str(unit_document(unit))) < 3 * MAX_NOTES_CHARS
+    assert job.state is JobState.SUSPEND
+    assert len(str(task_document(task))) < 2 * MAX_NOTES_CHARS
+    assert len(str(job_document(job))) < 4 * MAX_NOTES_CHARS + MAX_APPERROR_CHARS

@@ -1,0 +1,278 @@
+"""Cases from the field, as a user meets them: what is submitted by HTTP, and what the server does about it.
+
+Each name begins with the case's number. What a case asks of one room alone is shown by that room's tests,
+which have the number in their names as well.
+"""
+
+import gzip
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from awe_server.scheduler.tick import tick
+from awe_server.store.base import Query
+from tests.api.conftest import Api
+
+pytestmark = pytest.mark.anyio
+
+READS = (Path(__file__).parents[1] / "data" / "emp_reads.fastq").read_bytes()
+
+
+def task(name: str, *depends: str, **keys: Any) -> dict[str, Any]:
+    return {"taskid": name, "cmd": {"name": "x"}, "dependsOn": list(depends), **keys}
+
+
+async def post(api: Api, tasks: list[dict[str, Any]]) -> Any:
+    began = time.monotonic()
+    reply = await api.http.post("/job", content=json.dumps({"tasks": tasks}))
+    assert time.monotonic() - began < 2.0
+    return reply
+
+
+async def nothing_is_stored(api: Api) -> None:
+    for collection in ("jobs", "tasks", "workunits"):
+        assert (await api.services.engine.find(collection, Query())).total == 0
+    assert not api.services.engine.state.jobs
+
+
+# -- S-01 ------------------------------------------------------------------------------------------------
+
+
+def chain(length: int, back: int | None = None) -> list[dict[str, Any]]:
+    tasks = [task("t0"), *(task(f"t{i}", f"t{i - 1}") for i in range(1, length))]
+    if back is not None:
+        tasks[back]["dependsOn"].append(f"t{length - 1}")
+    return tasks
+
+
+def by_origin(name: str, origin: str) -> dict[str, Any]:
+    inputs = [{"filename": origin, "origin": origin}] if origin else []
+    return task(name, inputs=inputs, outputs=[{"filename": name}])
+
+
+#: Documents that can never run, words of the refusal, and the same without the bad edge.
+GRAPHS: dict[str, tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]] = {
+    "itself": ([task("A", "A")], ["task 'A' depends on itself"], [task("A")]),
+    "two": ([task("A", "B"), task("B", "A")], ["A -> B -> A"], [task("A"), task("B", "A")]),
+    "three from a valid one": (
+        [task("in"), task("A", "in", "C"), task("B", "A"), task("C", "B")],
+        ["cycle", "A", "B", "C"],
+        [task("in"), task("A", "in"), task("B", "A"), task("C", "B")],
+    ),
+    "origins only": (
+        [by_origin("A", "B"), by_origin("B", "A")],
+        ["A -> B -> A"],
+        [by_origin("A", ""), by_origin("B", "A")],
+    ),
+    "2000 and a back edge": (chain(2_000, back=500), ["t500 -> t1999"], chain(2_000)),
+    "5000 and a back edge": (chain(5_000, back=0), ["t0 -> t4999"], chain(5_000)),
+    "the same name twice": ([task("A"), task("A")], ["'A' is the name of tasks[0]"], [task("A"), task("B")]),
+    "an unknown name": ([task("A"), task("B", "C")], ["no task 'C'"], [task("A"), task("B", "A")]),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+async def test_S_01_a_graph_that_cannot_run_is_refused_and_runs_without_its_bad_edge(
+    api: Api, name: str
+) -> None:
+    bad, words, good = GRAPHS[name]
+    reply = await post(api, bad)
+    assert (reply.status_code, reply.json()["code"]) == (400, "invalid_document")
+    (text,) = reply.json()["error"]
+    assert not [word for word in words if word not in text], text
+    assert "in -> " not in text, "only tasks of the cycle are named"
+    await nothing_is_stored(api)
+    assert (await post(api, good)).status_code == 200
+
+
+# -- S-02 ------------------------------------------------------------------------------------------------
+
+
+async def test_S_02_an_input_that_its_origin_does_not_make_is_refused_once(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = await post(
+        api,
+        [
+            task("0", outputs=[{"filename": "protein.fna"}]),
+            task("1", inputs=[{"filename": "protein.faa", "origin": "0"}]),
+        ],
+    )
+    assert reply.status_code == 400
+    assert reply.json()["error"] == [
+        "tasks[1].inputs[0]: task '0' does not make 'protein.faa', it makes protein.fna; "
+        "did you mean 'protein.fna'?"
+    ]
+    await nothing_is_stored(api)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(60):
+            api.hands.advance(1)
+            api.services.engine.run(tick)
+    assert caplog.records == []
+
+
+# -- X-01 ------------------------------------------------------------------------------------------------
+
+
+async def test_X_01_20_000_tasks_with_1_kb_of_arguments_each_are_taken_and_stay_savable(api: Api) -> None:
+    tasks = [{**task(str(i)), "cmd": {"name": "x", "args": "a" * 1024}} for i in range(20_000)]
+    reply = await api.http.post("/job", content=json.dumps({"tasks": tasks}))
+    assert reply.status_code == 200, reply.text[:300]
+    path = f"/job/{reply.json()['data']['id']}"
+    await api.report(await api.checkout(await api.register()))
+    await api.ok("PUT", f"{path}?suspend")
+    await api.ok("PUT", f"{path}?resume")
+    assert api.services.engine.store_trouble == ""
+
+
+async def test_X_01_a_task_of_50_000_workunits_runs_and_can_be_suspended(api: Api) -> None:
+    job = await api.submit(task("0", totalwork=50_000))
+    client = await api.register(cores=16)
+    for _ in range(3):
+        await api.report(await api.checkout(client))
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
+    shown = await api.ok("GET", f"/job/{job['id']}")
+    assert (shown["state"], shown["tasks"][0]["remainwork"]) == ("suspend", 49_997)
+
+
+async def test_X_01_a_20_mb_argument_is_refused_with_the_limit(api: Api) -> None:
+    reply = await post(api, [{**task("0"), "cmd": {"name": "x", "args": "a" * 20_000_000}}])
+    assert reply.status_code in (400, 413)
+    assert "is longer than" in reply.json()["error"][0] or "limit" in reply.json()["error"][0]
+    await nothing_is_stored(api)
+
+
+# -- X-10 ------------------------------------------------------------------------------------------------
+
+
+async def test_X_10_a_body_of_200_mb_is_refused_and_the_server_goes_on(api: Api) -> None:
+    async def body() -> Any:
+        for _ in range(200):
+            yield b" " * 1_000_000
+
+    reply = await api.http.post("/job", content=body(), headers={"Content-Type": "application/json"})
+    assert (reply.status_code, reply.json()["code"]) == (413, "too_large")
+    await nothing_is_stored(api)
+    await api.submit()
+
+
+@pytest.mark.parametrize("name", ["Upload", "file", "", "awf", "upload\r\nx"])
+async def test_X_10_a_form_with_wrong_names_is_refused(api: Api, name: str) -> None:
+    document = json.dumps({"tasks": [task("0")]}).encode()
+    reply = await api.http.post("/job", files={name: ("job.json", document)})
+    assert 400 <= reply.status_code < 500, reply.text
+    await nothing_is_stored(api)
+    await api.submit()
+
+
+# -- F-02 ------------------------------------------------------------------------------------------------
+
+#: A last record that ends in the middle of each of its lines, and what is said of it.
+CUT = {
+    "header": (b"@last", "line 1001: the file ends after the header line"),
+    "sequence": (b"@last\nACG", "line 1002: the file ends after the sequence"),
+    "plus": (b"@last\nACGT\n+", "ends after 0 of 4 quality symbols"),
+    "quality": (b"@last\nACGT\n+\nII", "line 1004: the quality has 2 symbols, the sequence has 4"),
+}
+
+
+@pytest.mark.parametrize("index", ["record", "chunkrecord"])
+@pytest.mark.parametrize("where", CUT)
+async def test_F_02_a_cut_record_fails_the_task_before_any_part_is_handed_out(
+    api: Api, where: str, index: str
+) -> None:
+    last, says = CUT[where]
+    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq", READS + last)})
+    split = {"totalwork": 4, "partinfo": {"input": "reads.fastq", "index": index}}
+    inputs = [{"filename": "reads.fastq", "node": node["id"]}]
+    job = await api.submit(
+        task("0", inputs=inputs, outputs=[{"filename": "out"}], **split),
+        task("1", inputs=[{"filename": "out", "origin": "0"}]),
+    )
+    shown = await api.state_of(job, "suspend")
+    assert "reads.fastq: record 251, " in shown["notes"]
+    assert says in shown["notes"]
+    assert [t["state"] for t in shown["tasks"]] == ["suspend", "pending"]
+    await api.refused("GET", f"/work?client={(await api.register())['id']}", 400, "no_work")
+    assert (await api.services.engine.find("workunits", Query())).total == 0
+
+
+@pytest.mark.parametrize("content", [gzip.compress(READS)[:-900], b"not_real_data\n"], ids=["cut", "text"])
+async def test_F_02_what_is_packed_is_never_cut_into_parts(api: Api, content: bytes) -> None:
+    """The client unpacks it whole, and says so if it cannot."""
+    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq.gz", content)})
+    inputs = [{"filename": "reads.fastq.gz", "node": node["id"], "uncompress": "gzip"}]
+    job = await api.submit(task("0", inputs=inputs, totalwork=4))
+    shown = (await api.state_of(job, "queued"))["tasks"][0]
+    assert (shown["totalwork"], shown["remainwork"]) == (1, 1)
+    assert shown["notes"].startswith("not split: ")
+
+
+# -- F-08 ------------------------------------------------------------------------------------------------
+
+
+def files(folder: Path) -> list[tuple[str, bytes]]:
+    return [(path.name, path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
+
+
+NAMES = ["../../x", "/etc/x", "a/../../x", "out/", "a\0b", "n" * 300, "~", "C:\\x", "..", "."]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("where", ["inputs", "outputs", "stdout"])
+async def test_F_08_a_name_that_leaves_the_work_directory_is_refused_at_submit(
+    api: Api, name: str, where: str
+) -> None:
+    bad = task("0", **({where: [{"filename": name, "node": "n"}]} if where == "inputs" else {}))
+    if where == "outputs":
+        bad["outputs"] = [{"filename": name}]
+    elif where == "stdout":
+        bad["cmd"]["stdout"] = name
+    reply = await post(api, [bad])
+    assert (reply.status_code, reply.json()["code"]) == (400, "invalid_document"), reply.text
+    path = "tasks[0].cmd.stdout" if where == "stdout" else f"tasks[0].{where}[0].filename"
+    assert reply.json()["error"][0].startswith(f"{path}: ")
+    await nothing_is_stored(api)
+
+
+@pytest.mark.parametrize("name", ["sub/dir/ok.txt", "./ok", "%2e%2e%2f", "..a"])
+async def test_F_08_an_honest_name_works_from_end_to_end(api: Api, name: str) -> None:
+    job = await api.submit(task("0", outputs=[{"filename": name}]))
+    await api.state_of(job, "queued")
+    work = await api.checkout(await api.register())
+    (output,) = work["outputs"]
+    assert output["filename"] == name.removeprefix("./")
+    await api.ok("PUT", f"/node/{output['node']}", files={"upload": (name, b"7\n")})
+    await api.report(work)
+    await api.state_of(job, "completed")
+    assert (await api.http.get(f"/node/{output['node']}?download")).content == b"7\n"
+
+
+@pytest.mark.parametrize("id", ["%2e%2e%2fcanary", "..%2F..%2Fcanary", "a%2Fb", "%00", "%2e%2e", "C:%5Cx"])
+async def test_F_08_no_id_in_an_address_reaches_a_file_beside_the_store(
+    api: Api, tmp_path: Path, id: str
+) -> None:
+    for folder in (tmp_path, tmp_path / "data"):
+        folder.mkdir(exist_ok=True)
+        (folder / "canary").write_text("alive")
+    upload = {"files": {"upload": ("x", b"evil")}}
+    for method, path, more in (
+        ("GET", f"/job/{id}", {}),
+        ("DELETE", f"/job/{id}?full", {}),
+        ("GET", f"/node/{id}?download", {}),
+        ("PUT", f"/node/{id}", upload),
+        ("DELETE", f"/node/{id}", {}),
+        ("GET", f"/work/{id}_0_0/log/stdout", {}),
+        ("GET", f"/work/{id}_0_0?report=stdout", {}),
+    ):
+        reply = await api.http.request(method, path, **more)
+        assert 400 <= reply.status_code < 500, (method, path, reply.text)
+        assert "alive" not in reply.text
+    found = [content for name, content in files(tmp_path) if name == "canary"]
+    assert found == [b"alive"] * 2
+    assert not [name for name, content in files(tmp_path) if content == b"evil"]

@@ -27,12 +27,16 @@ async def wait(
 ) -> tuple[Document, list[Document]]:
     """The job and its tasks as soon as it ended, or differs from `revision`, or the time is over."""
     until = anyio.current_time() + min(wait_s, MAX_WAIT_S)
+    missed = False
     while True:
         job, tasks = await engine.job_documents(job_id)
         come = job["state"] in ENDED if revision is None else job["revision"] != revision
         left_s = until - anyio.current_time()
         if come or left_s <= 0:
             return job, tasks
+        if job_id not in engine.state.jobs and job["state"] not in ENDED and not missed:
+            missed = True  # it has ended and left memory since it was looked at
+            continue
         await engine.waiters.job(job_id, job["revision"], left_s)
 
 

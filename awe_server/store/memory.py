@@ -1,5 +1,6 @@
 """A store that forgets at exit, for tests and demonstrations. It accepts what the durable stores accept."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -53,6 +54,7 @@ class MemoryStore:
                     condition = (Match(step.field, (step.value,)),)
                     for id in [id for id, document in documents.items() if matches(document, condition)]:
                         del documents[id]
+        await asyncio.sleep(0)  # as every store: others go on before the batch is known to be durable
 
     async def get(self, collection: Collection, id: str) -> Document | None:
         """One document, or None."""

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from awe_server.api import job_look
+from shared_models.ids import JobId
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
 from tests.support.golden import recorded, shape_problems
@@ -48,6 +49,31 @@ async def test_waiting_for_another_revision_returns_at_the_next_change(api: Api)
         await api.ok("PUT", f"/job/{job['id']}?pipeline=p")
     assert found[0]["revision"] > job["revision"]
     assert found[0]["info"]["pipeline"] == "p"
+
+
+@pytest.mark.parametrize("revision", [True, False])
+async def test_a_job_that_ends_and_leaves_memory_during_the_first_look_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch, revision: bool
+) -> None:
+    job = await api.submit()
+    work = await api.checkout(await api.register())
+    seen = await api.ok("GET", f"/job/{job['id']}")
+    query = f"revision={seen['revision']}" if revision else ""
+    engine, looks = api.services.engine, list[Any]()
+    documents = engine.job_documents
+
+    async def slow(job_id: JobId) -> Any:
+        found = await documents(job_id)
+        looks.append(found)
+        if len(looks) == 2:
+            await api.report(work)
+            await eventually(lambda: job_id not in engine.state.jobs)
+        return found
+
+    monkeypatch.setattr(engine, "job_documents", slow)
+    with anyio.fail_after(5):
+        shown = await api.ok("GET", f"/job/{job['id']}?wait_s=30&{query}")
+    assert shown["state"] == "completed"
 
 
 async def test_waiting_ends_with_its_time_or_at_once_when_nothing_is_to_come(api: Api) -> None:

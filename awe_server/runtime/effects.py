@@ -36,6 +36,7 @@ class Effects:
         self._queues: dict[type[Any], asyncio.Queue[Effect]] = {kind: asyncio.Queue() for kind in LIMITS}
         self._known: dict[Effect, int] = {}  #: effects to be done, and how often each has failed
         self._again: set[Effect] = set()
+        self._pauses: dict[Effect, asyncio.TimerHandle] = {}  #: of those that will be tried again
         self._workers: list[asyncio.Task[None]] = []
         #: what keeps a task's effect from being done, by task id; shown by `why`
         self.troubles: dict[str, str] = {}
@@ -65,6 +66,9 @@ class Effects:
         """Forget all: the state is read anew, and asks again for what is needed."""
         self._known.clear()
         self._again.clear()
+        for pause in self._pauses.values():
+            pause.cancel()
+        self._pauses.clear()
         self.troubles.clear()
         for queue in self._queues.values():
             while not queue.empty():
@@ -87,7 +91,8 @@ class Effects:
             self._known[effect] = failures + 1
             delay_s = min(FIRST_RETRY_S * 2 ** min(failures, 16), MAX_RETRY_S)
             self._note_trouble(effect, exc)
-            asyncio.get_running_loop().call_later(delay_s, queue.put_nowait, effect)
+            loop = asyncio.get_running_loop()
+            self._pauses[effect] = loop.call_later(delay_s, self._go_on, effect, queue)
             return
         self._known.pop(effect, None)
         if effect in self._again:
@@ -95,6 +100,10 @@ class Effects:
             self.begin([effect])
         if isinstance(effect, PrepareTask | FinishTask):
             self.troubles.pop(effect.task_id, None)
+
+    def _go_on(self, effect: Effect, queue: asyncio.Queue[Effect]) -> None:
+        del self._pauses[effect]
+        queue.put_nowait(effect)
 
     def _note_trouble(self, effect: Effect, exc: Exception) -> None:
         reason = exc.message if isinstance(exc, AweError) else f"{type(exc).__name__}: {exc}"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 
@@ -10,7 +10,7 @@ from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
-from awe_server.scheduler.split import enough, index_candidates, is_array, part_input, plan
+from awe_server.scheduler.split import enough, index_candidates, part_input, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
 from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable
@@ -55,12 +55,13 @@ class Preparer:
             return
         if self._task(effect) is not task:
             return  # reset meanwhile: nothing may be left of this look
-        documents = self._output_nodes(task, found)
+        facts = TaskFacts(found.inputs, [], found.index, found.units, "; ".join(found.notes))
+        documents = self._output_nodes(task, ranks_of(task, facts))
         outputs = [
             OutputFact(io["filename"], document["id"])
             for io, document in zip(task.outputs, documents, strict=True)
         ]
-        facts = TaskFacts(found.inputs, outputs, found.index, found.units, "; ".join(found.notes))
+        facts = replace(facts, outputs=outputs)
         puts = [Put("nodes", document) for document in documents]
         await self._engine.do_with(puts, task_prepared, effect.task_id, effect.generation, facts)
 
@@ -143,8 +144,7 @@ class Preparer:
         except (InvalidData, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
 
-    def _output_nodes(self, task: Task, found: _Findings) -> list[Document]:
-        ranks = _ranks(task, found)
+    def _output_nodes(self, task: Task, ranks: int) -> list[Document]:
         return [
             self._nodes.output_document(
                 self._new_id(),
@@ -158,14 +158,3 @@ class Preparer:
             )
             for io in task.outputs
         ]
-
-
-def _ranks(task: Task, found: _Findings) -> int:
-    """How many workunits the scheduler will make of these facts."""
-    if is_array(task):
-        return task.totalwork_wanted
-    if not found.index or not found.units:
-        return 1
-    source = part_input(task)
-    size_bytes = next((f.size_bytes for f in found.inputs if source and f.filename == source["filename"]), 0)
-    return plan(task.totalwork_wanted, task.maxworksize, found.index, found.units, size_bytes)

@@ -3,7 +3,7 @@
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.failure import halt_job
 from awe_server.scheduler.progress import cut, note, with_outputs
-from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, plan
+from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, ranks_of
 from awe_server.scheduler.state import Context, Document, State, Task
 from awe_server.scheduler.transitions import TASK_MOVES, check_move
 from shared_models.ids import TaskId
@@ -75,19 +75,16 @@ def _with_input(io: Document, fact: InputFact | None) -> Document:
 
 def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]:
     """Number of workunits, how they are cut, and why not although that was asked for."""
-    wanted = task.totalwork_wanted
-    if is_array(task):
-        return wanted, None, facts.note
-    if wanted <= 1 and not task.maxworksize:
-        return 1, None, facts.note
+    ranks = ranks_of(task, facts)
+    if is_array(task) or (task.totalwork_wanted <= 1 and not task.maxworksize):
+        return ranks, None, facts.note
     source = part_input(task)
     if source is None:
-        return 1, None, facts.note or MANY_INPUTS_NOTE
+        return ranks, None, facts.note or MANY_INPUTS_NOTE
     if not facts.index or not facts.units:
-        return 1, None, facts.note or "not split: the input has no units to cut between"
-    ranks = plan(wanted, task.maxworksize, facts.index, facts.units, source["size"])
+        return ranks, None, facts.note or "not split: the input has no units to cut between"
     if ranks == 1:
-        return 1, None, facts.note
+        return ranks, None, facts.note
     part = {
         **(task.partinfo_wanted or {"options": ""}),
         "input": source["filename"],

@@ -1,5 +1,6 @@
 """How many workunits a task is cut into, and which units of the index each one gets. Pure arithmetic."""
 
+from awe_server.scheduler.facts import TaskFacts
 from awe_server.scheduler.state import Document, Task
 from shared_models.limits import MIB
 
@@ -37,6 +38,19 @@ def index_candidates(task: Task) -> tuple[str, ...]:
         return ()
     named = (task.partinfo_wanted or {}).get("index")
     return (named,) if named else DEFAULT_KINDS
+
+
+def ranks_of(task: Task, facts: TaskFacts) -> int:
+    """How many workunits a task is cut into, as the facts about its inputs say."""
+    if is_array(task):
+        return task.totalwork_wanted
+    source = part_input(task)
+    if source is None or not facts.index or not facts.units:
+        return 1
+    if task.totalwork_wanted <= 1 and not task.maxworksize:
+        return 1
+    size_bytes = next((f.size_bytes for f in facts.inputs if f.filename == source["filename"]), 0)
+    return plan(task.totalwork_wanted, task.maxworksize, facts.index, facts.units, size_bytes)
 
 
 def enough(task: Task, units: int) -> bool:

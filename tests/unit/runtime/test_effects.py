@@ -12,10 +12,12 @@ from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.deletions import PREFIX
 from awe_server.runtime.duties import WrongFolder
+from awe_server.runtime.effects import Effects
 from awe_server.scheduler.jobs import recompute_job, resume_job
+from awe_server.scheduler.state import PrepareTask
 from awe_server.store.base import Put, Query
 from shared_models.errors import NoSpace
-from shared_models.ids import JobId
+from shared_models.ids import JobId, TaskId
 from shared_models.limits import MIB
 from tests.support.eventually import eventually
 from tests.unit.runtime.site import Site, stream
@@ -323,3 +325,28 @@ async def test_a_note_that_cannot_be_read_stops_nobody(site: Site, caplog: pytes
     assert again.engine.ready
     assert [r.__dict__["id"] for r in caplog.records if r.message == "document_skipped"] == [f"{PREFIX}odd"]
     await again.engine.stop()
+
+
+async def test_an_effect_that_was_abandoned_while_it_paused_is_not_done_beside_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("awe_server.runtime.effects.FIRST_RETRY_S", 0.02)
+    tries, blocked = list[str](), asyncio.Event()
+
+    async def prepare(effect: PrepareTask) -> None:
+        tries.append(effect.task_id)
+        if len(tries) == 1:
+            raise NoSpace
+        await blocked.wait()
+
+    effects = Effects(prepare, prepare, prepare)  # type: ignore[arg-type]
+    effects.start()
+    effect = PrepareTask(TaskId("t"), 1)
+    effects.begin([effect])
+    await eventually(lambda: bool(effects.troubles))
+    effects.abandon()
+    effects.begin([effect])
+    await eventually(lambda: len(tries) == 2)
+    await asyncio.sleep(0.1)
+    await effects.stop()
+    assert len(tries) == 2

@@ -2,10 +2,15 @@
 
     async with AsyncAweClient("http://127.0.0.1:8001") as awe:
         job = await awe.submit_job(document)
-        job = await awe.wait_job(job["id"])
+        job = await awe.wait_job(job.id)
+        for file in job.tasks[-1].outputs:
+            await awe.download_node(file.node, file.filename)
 
     with AweClient("http://127.0.0.1:8001") as awe:
-        print(awe.get_job(job_id)["state"])
+        print(awe.get_job(job_id).state, awe.list_jobs(where={"state": "suspend"}).total)
+
+Results are models (pydantic): attributes for what is known, and all that the server sent, keys of a newer one
+too, in `job.model_dump(mode="json")`.
 
 Every failure is an AweError: the class that the reply's `code` names, or ServerUnreachable.
 """
@@ -24,22 +29,82 @@ from awe_client.sdk.clients import ClientCalls
 from awe_client.sdk.download import DownloadCorrupt, DownloadCut, Downloaded
 from awe_client.sdk.jobs import ENDED_JOB_STATES, JobCalls
 from awe_client.sdk.nodes import NodeCalls
+from awe_client.sdk.replies import Page
 from awe_client.sdk.server import ServerCalls
-from awe_client.sdk.transport import Document, Page, RetryPolicy, Transport
+from awe_client.sdk.transport import RetryPolicy, Transport
 from awe_client.sdk.work import WorkCalls
+from shared_models.faces import (
+    JobPerf,
+    JobProgress,
+    JobReport,
+    JobRow,
+    TaskPerf,
+    TaskProgress,
+    TaskReport,
+    WhyRow,
+    WorkPerf,
+    WorkunitReport,
+)
+from shared_models.views import (
+    ClientView,
+    CommandView,
+    EventView,
+    Health,
+    IndexView,
+    InfoView,
+    IOView,
+    JobError,
+    JobView,
+    NodeFile,
+    NodeView,
+    QueueCounts,
+    Registered,
+    ServerInfo,
+    Stored,
+    TaskView,
+    WorkList,
+    WorkunitView,
+)
 
 __all__ = [
     "ENDED_JOB_STATES",
     "AsyncAweClient",
     "AweClient",
-    "Document",
+    "ClientView",
+    "CommandView",
     "DownloadCorrupt",
     "DownloadCut",
     "Downloaded",
+    "EventView",
     "FileBody",
+    "Health",
+    "IOView",
+    "IndexView",
+    "InfoView",
+    "JobError",
+    "JobPerf",
+    "JobProgress",
+    "JobReport",
+    "JobRow",
+    "JobView",
+    "NodeFile",
+    "NodeView",
     "Page",
     "Progress",
+    "QueueCounts",
+    "Registered",
     "RetryPolicy",
+    "ServerInfo",
+    "Stored",
+    "TaskPerf",
+    "TaskProgress",
+    "TaskReport",
+    "TaskView",
+    "WhyRow",
+    "WorkList",
+    "WorkPerf",
+    "WorkunitReport",
+    "WorkunitView",
 ]
 
 
@@ -137,6 +202,7 @@ class AweClient:
     submit_job = Blocking(JobCalls.submit_job)
     get_job = Blocking(JobCalls.get_job)
     list_jobs = Blocking(JobCalls.list_jobs)
+    list_job_rows = Blocking(JobCalls.list_job_rows)
     poll_job = Blocking(JobCalls.poll_job)
     wait_job = Blocking(JobCalls.wait_job)
     why_job = Blocking(JobCalls.why_job)

@@ -1,27 +1,16 @@
-"""What the API shows, as models: for the OpenAPI document, and for whoever wants more than the SDK's dicts
-(`JobView.model_validate(awe.get_job(id))`).
+"""What the API shows, as models: what the SDK returns, and what the OpenAPI document says.
 
-Replies are not built through these. Every key has a default, null means the default, and further keys are let
-through, so that replies of an older, newer or original server can be read too. Attribute names are the JSON
-names.
+The server does not build its replies through these. Every key has a default, null means the default, and
+further keys are let through, so that replies of an older, newer or original server can be read too. Attribute
+names are the JSON names.
 """
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
+from shared_models.shown import Shown
 from shared_models.times import ZERO_TIME
-
-
-class Shown(BaseModel):
-    """Lenient: further keys are kept, and null (Go's empty list or map) is the default."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
 
 
 class JobError(Shown):
@@ -200,9 +189,14 @@ class WorkunitView(_Work):
 
 
 class WorkList(Shown):
-    """Ids of workunits."""
+    """Ids of workunits; older servers write each as a key of its own."""
 
     data: list[str] = Field(default_factory=list)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, whichever way they were sent."""
+        return self.data or list(self.model_extra or ())
 
 
 class ClientView(Shown):
@@ -236,7 +230,7 @@ class ClientView(Shown):
     total_failed: int = 0
     lastcompleted: str = ZERO_TIME
     consecutive_failures: int = 0
-    current_work: WorkList | dict[str, bool] = Field(default_factory=WorkList)
+    current_work: WorkList = Field(default_factory=WorkList)
     skip_work: list[str] = Field(default_factory=list)
     remaintasks: int = 0
     proxy: bool = False
@@ -273,42 +267,72 @@ class NodeView(Shown):
 class Registered(ClientView):
     """A client that has just registered."""
 
-    server_uuid: str
-    lease_s: float = Field(description="how long the server waits for a sign of life")
+    server_uuid: str = ""
+    lease_s: float = Field(0.0, description="how long the server waits for a sign of life")
 
 
-class QueueCounts(BaseModel):
+class _Whole(Shown):
+    """Our server sends every key."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
+class QueueCounts(_Whole):
     """How much there is of everything, by state."""
 
-    jobs: dict[str, int]
-    tasks: dict[str, int]
-    workunits: dict[str, int]
-    clients: dict[str, int]
+    jobs: dict[str, int] = Field(default_factory=dict)
+    tasks: dict[str, int] = Field(default_factory=dict)
+    workunits: dict[str, int] = Field(default_factory=dict)
+    clients: dict[str, int] = Field(default_factory=dict)
 
 
-class Stored(BaseModel):
+class Stored(_Whole):
     """What the server counted of an upload."""
 
-    size: int
-    md5: str
-    sha256: str
+    size: int = 0
+    md5: str = ""
+    sha256: str = ""
 
 
-class EventView(Shown):
-    """Something that happened."""
+class IndexView(Shown):
+    """An index of a node's file."""
 
-    seq: int
-    time: str
-    code: str = Field(examples=["WD"])
+    kind: str = ""
+    total_units: int = 0
+    format: str = ""  #: what a unit is: size, line, fasta, ...
 
 
-class Health(BaseModel):
+class EventView(_Whole):
+    """Something that happened. What it happened to is in further keys, such as `job`."""
+
+    seq: int = 0
+    time: str = ZERO_TIME
+    code: str = Field("", examples=["WD"])
+
+
+class Health(_Whole):
     """Whether this server works."""
 
-    live: bool
-    ready: bool
-    store: str = Field(examples=["sqlite:/var/lib/awe/awe.db"])
+    live: bool = False
+    ready: bool = False
+    store: str = Field("", examples=["sqlite:/var/lib/awe/awe.db"])
     store_trouble: str = Field("", description="what the store answered last; empty when it works")
-    lease: bool = Field(description="this server is the one that writes")
-    version: str
-    server_uuid: str
+    lease: bool = Field(False, description="this server is the one that writes")
+    version: str = ""
+    server_uuid: str = ""
+
+
+class ServerInfo(Shown):
+    """What a server is."""
+
+    id: str = ""
+    type: str = ""
+    title: str = ""
+    version: str = ""
+    uuid: str = ""  #: the same after a restart
+    url: str = ""
+    documentation: str = ""
+    resources: list[str] = Field(default_factory=list)
+    queue_status: str = ""  #: running or suspended
+    server_time: str = ZERO_TIME
+    uptime: str = ""

@@ -20,6 +20,7 @@ from awe_client.cli.output import EXIT_FAILED, EXIT_OK, note, print_line
 from awe_client.cli.submit import bind_inputs, upload
 from awe_client.cli.watch import watch_job
 from shared_models.errors import AweError, BadRequest
+from shared_models.views import JobView
 
 LISTENING = "awe-server listening on "
 START_S = 30.0
@@ -109,21 +110,19 @@ def _run(url: str, pipeline: Path, reads: Path, home: Path) -> int:
     with AweClient(url) as awe:
         note(f"$ awe submit {pipeline} --upload {reads.name}={reads} --watch")
         raw = bind_inputs(pipeline.read_bytes(), {reads.name: upload(awe, reads, reads.name)})
-        job_id = awe.submit_job(raw)["id"]
+        job_id = awe.submit_job(raw).id
         code = watch_job(awe, job_id, as_json=False)
         if code:
             return code
         job = awe.get_job(job_id)
-        outputs = {
-            file["filename"]: awe.read_node(file["node"]) for task in job["tasks"] for file in task["outputs"]
-        }
+        outputs = {file.filename: awe.read_node(file.node) for task in job.tasks for file in task.outputs}
     return _report(job, outputs, expected)
 
 
-def _report(job: dict[str, Any], outputs: dict[str, bytes], expected: dict[str, bytes]) -> int:
+def _report(job: JobView, outputs: dict[str, bytes], expected: dict[str, bytes]) -> int:
     last = next(reversed(outputs))
-    split = max(job["tasks"], key=lambda task: int(task["totalwork"]))
-    note(f"task {split['task_name']} ran as {split['totalwork']} workunits; {last}:")
+    split = max(job.tasks, key=lambda task: task.totalwork)
+    note(f"task {split.task_name} ran as {split.totalwork} workunits; {last}:")
     print_line(outputs[last].decode().rstrip("\n"))
     wrong = [name for name in expected if outputs.get(name) != expected[name]]
     if wrong:

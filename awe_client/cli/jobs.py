@@ -1,6 +1,6 @@
 """`awe jobs|show|watch|why|suspend|resume|recompute|resubmit|rm`: look at jobs and steer them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -11,6 +11,7 @@ from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgumen
 from awe_client.cli.output import note, print_json, print_line, print_table, state_text
 from awe_client.cli.watch import done_and_total, watch_job
 from shared_models.times import ZERO_TIME
+from shared_models.views import JobView, TaskView
 
 
 def moment(text: str) -> str:
@@ -36,71 +37,68 @@ def jobs(
     with AweClient(server) as awe:
         page = awe.list_jobs(where=where, limit=limit, offset=offset, order="jid", direction="desc")
     if as_json:
-        print_json({"jobs": page.documents, "total": page.total, "limit": limit, "offset": offset})
+        print_json({"jobs": page.items, "total": page.total, "limit": limit, "offset": offset})
         return
-    rows = [_row(job) for job in page.documents]
+    rows = [_row(job) for job in page.items]
     print_table(("JID", "STATE", "DONE", "NAME", "USER", "SUBMITTED", "ID"), rows)
     if page.total > offset + len(rows):
         note(f"{len(rows)} of {page.total} jobs; see more with --offset {offset + len(rows)}")
 
 
-def _row(job: dict[str, Any]) -> tuple[str | Text, ...]:
-    info = job["info"]
-    done, total = done_and_total(job["tasks"])
-    submitted = moment(info["submittime"])
+def _row(job: JobView) -> tuple[str | Text, ...]:
+    done, total = done_and_total(job.tasks)
+    submitted = moment(job.info.submittime)
     return (
-        job["jid"],
-        state_text(job["state"]),
+        job.jid,
+        state_text(job.state),
         f"{done}/{total}",
-        info["name"],
-        info["user"],
+        job.info.name,
+        job.info.user,
         submitted,
-        job["id"],
+        job.id,
     )
 
 
 def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
     """Show one job with its tasks and outputs."""
     with AweClient(server) as awe:
-        document = awe.get_job(job_id_of(awe, job))
+        shown = awe.get_job(job_id_of(awe, job))
     if as_json:
-        print_json(document)
+        print_json(shown)
         return
-    info = document["info"]
+    info = shown.info
     facts = (
-        ("id", document["id"]),
-        ("jid", document["jid"]),
-        ("name", info["name"]),
-        ("state", document["state"]),
-        ("user", info["user"]),
-        ("project", info["project"]),
-        ("pipeline", info["pipeline"]),
-        ("groups", info["clientgroups"]),
-        ("priority", str(info["priority"])),
-        ("submitted", moment(info["submittime"])),
-        ("started", moment(info["startedtime"])),
-        ("completed", moment(info["completedtime"])),
-        ("notes", document["notes"]),
+        ("id", shown.id),
+        ("jid", shown.jid),
+        ("name", info.name),
+        ("state", shown.state),
+        ("user", info.user),
+        ("project", info.project),
+        ("pipeline", info.pipeline),
+        ("groups", info.clientgroups),
+        ("priority", str(info.priority)),
+        ("submitted", moment(info.submittime)),
+        ("started", moment(info.startedtime)),
+        ("completed", moment(info.completedtime)),
+        ("notes", shown.notes),
     )
     print_table(("JOB", ""), [(key, value) for key, value in facts if value])
     print_line("")
-    print_table(
-        ("TASK", "STATE", "DONE", "COMMAND", "NOTES"), [_task_row(task) for task in document["tasks"]]
-    )
+    print_table(("TASK", "STATE", "DONE", "COMMAND", "NOTES"), [_task_row(task) for task in shown.tasks])
     outputs = [
-        (task["task_name"], file["filename"], str(file["size"]), file["node"])
-        for task in document["tasks"]
-        for file in task["outputs"]
+        (task.task_name, file.filename, str(file.size), file.node)
+        for task in shown.tasks
+        for file in task.outputs
     ]
     if outputs:
         print_line("")
         print_table(("TASK", "OUTPUT", "BYTES", "NODE"), outputs)
 
 
-def _task_row(task: dict[str, Any]) -> tuple[str | Text, ...]:
+def _task_row(task: TaskView) -> tuple[str | Text, ...]:
     done, total = done_and_total([task])
-    name, state = task["task_name"], state_text(task["state"])
-    return name, state, f"{done}/{total}", task["cmd"]["name"] or "script", task.get("notes") or ""
+    notes = task.notes if isinstance(task.notes, str) else "; ".join(task.notes)
+    return task.task_name, state_text(task.state), f"{done}/{total}", task.cmd.name or "script", notes
 
 
 def watch(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:
@@ -121,14 +119,19 @@ def why(what: JobOrWorkArgument, server: Server = DEFAULT_SERVER, as_json: Json 
             print_json(rows)
             return
         if not rows:
-            document = awe.get_work(id) if is_work else awe.get_job(id)
-            name = f"workunit {id}" if is_work else f"job {document['jid']}"
-            print_line(f"{name} is {document['state']}: it waits for nothing")
+            print_line(f"{_standing(awe, id, is_work)}: it waits for nothing")
             return
     print_table(
         ("WHAT", "STATE", "REASON"),
-        [(f"{row['entity']} {row['id']}", state_text(row["state"]), row["reason"]) for row in rows],
+        [(f"{row.entity} {row.id}", state_text(row.state), row.reason) for row in rows],
     )
+
+
+def _standing(awe: AweClient, id: str, is_work: bool) -> str:
+    if is_work:
+        return f"workunit {id} is {awe.get_work(id).state}"
+    job = awe.get_job(id)
+    return f"job {job.jid} is {job.state}"
 
 
 def _say(text: str, as_json: bool) -> None:

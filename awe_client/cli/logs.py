@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO, TypeVar
 
 import typer
 
@@ -12,6 +12,10 @@ from awe_client.cli.options import DEFAULT_SERVER, JobOrWorkArgument, Json, Serv
 from awe_client.cli.output import note, print_json, print_json_line, print_line
 from awe_client.sdk.work import LogName
 from shared_models.errors import BadRequest
+from shared_models.faces import TaskReport
+from shared_models.views import TaskView
+
+TaskLike = TypeVar("TaskLike", TaskView, TaskReport)
 
 
 def logs(
@@ -54,12 +58,12 @@ def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> N
 
 def _only_workunit(awe: AweClient, job_id: str, task: str) -> str:
     """The workunit of a job that has only one. Raises BadRequest for others."""
-    tasks = _wanted(awe.get_job(job_id)["tasks"], job_id, task)
-    count = sum(int(entry["totalwork"]) for entry in tasks)
+    tasks = _wanted(awe.get_job(job_id).tasks, job_id, task)
+    count = sum(entry.totalwork for entry in tasks)
     if count != 1:
-        first = f"{tasks[0]['id']}_{int(tasks[0]['totalwork'] > 1)}"
+        first = f"{tasks[0].id}_{int(tasks[0].totalwork > 1)}"
         raise BadRequest(f"--follow follows one workunit and there are {count}: name one, such as {first}")
-    return f"{tasks[0]['id']}_0"
+    return f"{tasks[0].id}_0"
 
 
 def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bool) -> None:
@@ -75,27 +79,27 @@ def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bo
 
 def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_json: bool) -> None:
     report = awe.job_report(job_id)
-    report["tasks"] = _wanted(report["tasks"], job_id, task)
+    report.tasks = _wanted(report.tasks, job_id, task)
     if as_json:
         print_json(report)
         return
     silent = True
-    for entry in report["tasks"]:
-        for workunit in entry["workunits"]:
+    for entry in report.tasks:
+        for workunit in entry.workunits:
             for name in names:
-                if text := workunit["logs"].get(name):
+                if text := workunit.logs.get(name):
                     silent = False
-                    note(f"--- {workunit['wuid']} {name}")
+                    note(f"--- {workunit.wuid} {name}")
                     print_line(text.rstrip("\n"))
     if silent:
-        note(f"nothing was written so far; awe why {report['id']} says how the job stands")
+        note(f"nothing was written so far; awe why {report.id} says how the job stands")
 
 
-def _wanted(tasks: list[dict[str, Any]], job_id: str, name: str) -> list[dict[str, Any]]:
+def _wanted(tasks: list[TaskLike], job_id: str, name: str) -> list[TaskLike]:
     """The task of that name, or all. Raises BadRequest if there is none."""
-    found = [entry for entry in tasks if name in ("", entry["taskid"].removeprefix(f"{job_id}_"))]
+    found = [entry for entry in tasks if name in ("", entry.taskid.removeprefix(f"{job_id}_"))]
     if not found:
-        known = ", ".join(entry["taskid"].removeprefix(f"{job_id}_") for entry in tasks)
+        known = ", ".join(entry.taskid.removeprefix(f"{job_id}_") for entry in tasks)
         raise BadRequest(f"--task {name}: the job has no such task; it has: {known}")
     return found
 

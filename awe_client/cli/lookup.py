@@ -11,10 +11,10 @@ def job_id_of(awe: AweClient, text: str) -> str:
     """
     if not text.isdecimal():
         return text
-    page = awe.list_jobs(where={"jid": text}, limit=1)
-    if not page.documents:
+    page = awe.list_job_rows(where={"jid": text}, limit=1)
+    if not page.items:
         raise JobNotFound(job_id=text)
-    return str(page.documents[0]["id"])
+    return page.items[0].id
 
 
 def work_or_job_id_of(awe: AweClient, text: str) -> tuple[str, bool]:

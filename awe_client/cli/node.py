@@ -1,7 +1,7 @@
 """`awe node put|get|ls|rm`: files in the server's node store."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from awe_client.cli.sizes import format_bytes
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.submit import upload
 from shared_models.errors import BadRequest
+from shared_models.views import NodeFile, NodeView
 
 app = typer.Typer(help="Files in the server's node store.", no_args_is_help=True)
 
@@ -47,9 +48,9 @@ def get(
     """Download a node's file: whole and with the right checksum, or not at all."""
     with AweClient(server) as awe:
         document = awe.get_node(node)
-        file = document.get("file") or {}
+        file = document.file or NodeFile()
         # The name comes from whoever uploaded it: only its last part is used, and never over another file.
-        path = target or Path(Path(str(file.get("name") or node)).name)
+        path = target or Path(Path(file.name or node).name)
         if target is None and path.exists():
             raise BadRequest(f"{path} exists already: choose another name with --output")
         if str(target) == "-":
@@ -59,7 +60,7 @@ def get(
     if as_json:
         print_json(document)
     else:
-        note(f"{path}: {format_bytes(int(file.get('size') or 0))}")
+        note(f"{path}: {format_bytes(file.size)}")
 
 
 @app.command()
@@ -73,18 +74,17 @@ def ls(
     with AweClient(server) as awe:
         page = awe.list_nodes(limit=limit, offset=offset, order="created_on", direction="desc")
     if as_json:
-        print_json({"nodes": page.documents, "total": page.total, "limit": limit, "offset": offset})
+        print_json({"nodes": page.items, "total": page.total, "limit": limit, "offset": offset})
         return
-    print_table(("ID", "SIZE", "NAME", "CREATED"), [_row(node) for node in page.documents])
-    if page.total > offset + len(page.documents):
-        shown = len(page.documents)
+    print_table(("ID", "SIZE", "NAME", "CREATED"), [_row(node) for node in page.items])
+    if page.total > offset + len(page.items):
+        shown = len(page.items)
         note(f"{shown} of {page.total} nodes; see more with --offset {offset + shown}")
 
 
-def _row(node: dict[str, Any]) -> tuple[str, ...]:
-    file = node.get("file") or {}
-    size = int(file.get("size") or 0)
-    return node["id"], format_bytes(size), str(file.get("name") or ""), str(node["created_on"])[:19]
+def _row(node: NodeView) -> tuple[str, ...]:
+    file = node.file or NodeFile()
+    return node.id, format_bytes(file.size), file.name, node.created_on[:19]
 
 
 @app.command()

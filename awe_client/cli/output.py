@@ -5,12 +5,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from shared_models.errors import AweError, BadRequest, NotFound, ServerUnreachable
 from shared_models.states import JobState
+from shared_models.views import JobView
 
 EXIT_OK = 0
 EXIT_FAILED = 1  #: the job did not complete, or the server refused
@@ -36,8 +38,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Print a value as JSON; what came from the server is printed as it came."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_as_sent) + "\n")
+
+
+def _as_sent(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json")
 
 
 def print_json_line(value: Any) -> None:
@@ -90,6 +96,6 @@ def print_error(error: AweError, as_json: bool) -> int:
     return EXIT_USAGE if isinstance(error, BadRequest | NotFound) else EXIT_FAILED
 
 
-def exit_code_of(job: dict[str, Any]) -> int:
+def exit_code_of(job: JobView) -> int:
     """0 for a completed job, 1 for one that is suspended, failed or deleted."""
-    return EXIT_OK if job["state"] == JobState.COMPLETED else EXIT_FAILED
+    return EXIT_OK if job.state == JobState.COMPLETED else EXIT_FAILED

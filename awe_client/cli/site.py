@@ -1,6 +1,6 @@
 """`awe clients`, `awe queue`: who works here and how much there is to do."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -8,6 +8,7 @@ from rich.text import Text
 from awe_client.api import AweClient
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
 from awe_client.cli.output import note, print_json, print_line, print_table, state_text
+from shared_models.views import ClientView
 
 
 def clients(
@@ -26,7 +27,7 @@ def clients(
             text = awe.suspend_client(suspend) if suspend else awe.resume_client(resume)
             print_json({"message": text}) if as_json else print_line(text)
             return
-        found = awe.list_clients(group=group or None, status=status or None).documents
+        found = awe.list_clients(group=group or None, status=status or None).items
     if as_json:
         print_json(found)
         return
@@ -35,22 +36,22 @@ def clients(
         [_row(client) for client in found],
     )
     for client in found:
-        if client["suspended"]:
-            reason = client["suspend_reason"] or "no reason given"
-            note(f"{client['name']} is suspended: {reason}; to end that: awe clients --resume {client['id']}")
+        if client.suspended:
+            reason = client.suspend_reason or "no reason given"
+            note(f"{client.name} is suspended: {reason}; to end that: awe clients --resume {client.id}")
 
 
-def _row(client: dict[str, Any]) -> tuple[str | Text, ...]:
+def _row(client: ClientView) -> tuple[str | Text, ...]:
     return (
-        client["name"],
-        client["group"],
-        state_text(client["Status"]),
-        str(client["cores"]),
-        str(len(client["current_work"]["data"])),
-        str(client["total_completed"]),
-        str(client["total_failed"]),
-        str(len(client["skip_work"])),
-        client["id"],
+        client.name,
+        client.group,
+        state_text(client.Status),
+        str(client.cores),
+        str(len(client.current_work.ids)),
+        str(client.total_completed),
+        str(client.total_failed),
+        str(len(client.skip_work)),
+        client.id,
     )
 
 
@@ -70,5 +71,7 @@ def queue(
     if as_json:
         print_json(counts)
         return
-    rows = [(what, state, str(n)) for what, states in counts.items() for state, n in states.items()]
+    sections = {"jobs": counts.jobs, "tasks": counts.tasks, "workunits": counts.workunits}
+    sections["clients"] = counts.clients
+    rows = [(what, state, str(n)) for what, states in sections.items() for state, n in states.items()]
     print_table(("WHAT", "STATE", "COUNT"), rows)

@@ -19,6 +19,7 @@ from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.template import fill
 from awe_client.cli.watch import watch_job
 from shared_models.errors import AweError, BadRequest, InvalidDocument
+from shared_models.views import JobView
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Wait until the job has ended.")]
 
@@ -49,7 +50,7 @@ def upload(awe: AweClient, path: Path, name: str) -> str:
     with bar if screen.is_terminal else nullcontext():
         row = bar.add_task(name, total=path.stat().st_size)
         node = awe.create_node(path, name=name, on_progress=lambda sent, _: bar.update(row, completed=sent))
-    return str(node["id"])
+    return node.id
 
 
 def read_document(path: Path, values: dict[str, str]) -> bytes:
@@ -135,9 +136,7 @@ def submit(
         hand_over(awe, job, watch=watch, as_json=as_json)
 
 
-def submit_document(
-    awe: AweClient, document: bytes | dict[str, Any], uploaded: Iterable[str]
-) -> dict[str, Any]:
+def submit_document(awe: AweClient, document: bytes | dict[str, Any], uploaded: Iterable[str]) -> JobView:
     """Submit a job; when the server refuses it, what was uploaded for it goes as well."""
     try:
         return awe.submit_job(document)
@@ -148,18 +147,18 @@ def submit_document(
         raise
 
 
-def hand_over(awe: AweClient, job: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+def hand_over(awe: AweClient, job: JobView, *, watch: bool, as_json: bool) -> None:
     """Say which job it became, or watch it to its end."""
     if watch:
-        note(f"job {job['jid']} submitted: {job['id']}")
-        code = watch_job(awe, job["id"], as_json=as_json)
+        note(f"job {job.jid} submitted: {job.id}")
+        code = watch_job(awe, job.id, as_json=as_json)
         if not (code or as_json):
-            note(f"awe show {job['id']} lists its outputs, awe node get NODE fetches one")
+            note(f"awe show {job.id} lists its outputs, awe node get NODE fetches one")
         raise typer.Exit(code)
     if as_json:
         print_json(job)
     else:
-        print_line(job["id"])
+        print_line(job.id)
 
 
 def run(
@@ -248,15 +247,15 @@ def run(
         if not watch or as_json:
             hand_over(awe, job, watch=watch, as_json=as_json)
             return
-        note(f"job {job['jid']} submitted: {job['id']}")
-        code = watch_job(awe, job["id"], as_json=False)
+        note(f"job {job.jid} submitted: {job.id}")
+        code = watch_job(awe, job.id, as_json=False)
         if not code:
-            print_output(awe, job["id"])
+            print_output(awe, job.id)
         raise typer.Exit(code)
 
 
 def print_output(awe: AweClient, job_id: str) -> None:
     """Write the merged standard output of a one-task job to ours."""
-    for file in awe.get_job(job_id)["tasks"][0]["outputs"]:
-        if file["filename"] == STDOUT_NAME:
-            node_to_stdout(awe, file["node"])
+    for file in awe.get_job(job_id).tasks[0].outputs:
+        if file.filename == STDOUT_NAME:
+            node_to_stdout(awe, file.node)

@@ -1,7 +1,8 @@
 """Follow a job until it has ended: a progress bar for people, lines when piped."""
 
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -9,9 +10,9 @@ from rich.text import Text
 from awe_client.api import AweClient
 from awe_client.cli.output import console, exit_code_of, note, print_json
 from awe_client.sdk.jobs import ENDED_JOB_STATES
+from shared_models.faces import JobProgress, TaskProgress
 from shared_models.states import JobState
-
-Document = dict[str, Any]
+from shared_models.views import JobError, JobView
 
 #: Tasks that get a bar of their own; a job with more of them gets one bar in all.
 MAX_BARS = 12
@@ -19,10 +20,18 @@ MAX_BARS = 12
 QUIET_S = 30.0
 
 
-def done_and_total(tasks: list[Document]) -> tuple[int, int]:
+class Counted(Protocol):
+    """A task, in whichever detail."""
+
+    totalwork: int
+    remainwork: int
+
+
+def done_and_total(tasks: Iterable[Counted]) -> tuple[int, int]:
     """Finished workunits and all workunits."""
-    total = sum(int(task["totalwork"]) for task in tasks)
-    return total - sum(int(task["remainwork"]) for task in tasks), total
+    counts = [(task.totalwork, task.remainwork) for task in tasks]
+    total = sum(work for work, _ in counts)
+    return total - sum(left for _, left in counts), total
 
 
 class Bars:
@@ -52,26 +61,26 @@ class Bars:
         if self._console.is_terminal:
             self._progress.stop()
 
-    def show(self, job: Document) -> None:
-        """Show a new version of the job."""
-        tasks = job["tasks"]
+    def show(self, job: JobProgress) -> None:
+        """Show how far the job is now."""
+        tasks = job.tasks or []
         if not self._console.is_terminal:
             done, total = done_and_total(tasks)
-            line = f"job {job['jid']} {job['state']}: {done} of {total} workunits done"
+            line = f"job {job.jid} {job.state}: {done} of {total} workunits done"
             if line != self._last:
                 note(line)
             self._last = line
         elif len(tasks) <= MAX_BARS:
             for task in tasks:
-                self._bar(task["task_name"], task["state"], [task])
+                self._bar(task.task_name, task.state, [task])
         else:
-            self._bar(f"job {job['jid']}", job["state"], tasks)
+            self._bar(f"job {job.jid}", job.state, tasks)
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
         self._console.print(Text(text))
 
-    def _bar(self, name: str, state: str, tasks: list[Document]) -> None:
+    def _bar(self, name: str, state: str, tasks: Sequence[TaskProgress]) -> None:
         done, total = done_and_total(tasks)
         if name not in self._bars:
             self._bars[name] = self._progress.add_task(name, total=total, state=state)
@@ -95,29 +104,29 @@ def watch_job(awe: AweClient, job_id: str, *, as_json: bool) -> int:
     return code
 
 
-def _wait(awe: AweClient, job_id: str, bars: Bars) -> Document:
+def _wait(awe: AweClient, job_id: str, bars: Bars) -> JobView:
     """Wait until the job has ended; when nothing moves for a while, say once where to ask."""
     seen = 0
     while True:
         job = awe.wait_job(job_id, timeout_s=QUIET_S, on_change=bars.show)
-        if job["state"] in ENDED_JOB_STATES:
+        if job.state in ENDED_JOB_STATES:
             return job
-        done, _ = done_and_total(job["tasks"])
+        done, _ = done_and_total(job.tasks)
         if done == seen:
-            bars.say(f"nothing was finished for {QUIET_S:.0f} s: awe why {job['id']} says what it waits for")
+            bars.say(f"nothing was finished for {QUIET_S:.0f} s: awe why {job.id} says what it waits for")
             return awe.wait_job(job_id, on_change=bars.show)
         seen = done
 
 
-def explain(job: Document) -> None:
+def explain(job: JobView) -> None:
     """Say why a job did not complete and what may be done."""
-    note(f"job {job['jid']} ({job['id']}) is {job['state']}: {job['notes'] or 'no reason given'}")
-    error = job.get("error") or {}
-    if error.get("apperror"):
+    note(f"job {job.jid} ({job.id}) is {job.state}: {job.notes or 'no reason given'}")
+    error = job.error or JobError()
+    if error.apperror:
         note("the end of its standard error:")
-        note(str(error["apperror"]).rstrip("\n"))
-    if job["state"] == JobState.SUSPEND:
-        note(f"to go on where it stopped, once the cause is mended: awe resume {job['id']}")
-        note(f"if the job itself is wrong: awe rm {job['id']}, and submit it mended")
-    elif job["state"] == JobState.FAILED_PERMANENT:
+        note(error.apperror.rstrip("\n"))
+    if job.state == JobState.SUSPEND:
+        note(f"to go on where it stopped, once the cause is mended: awe resume {job.id}")
+        note(f"if the job itself is wrong: awe rm {job.id}, and submit it mended")
+    elif job.state == JobState.FAILED_PERMANENT:
         note("exit code 42 ends a job for good: submit it anew once the cause is mended")

@@ -134,9 +134,9 @@ class ExchangeLoop:
                 await self._patience.wait(exc)
                 continue
             self._patience.reset()
-            self._root.adopt(str(client.get("id") or self._root.client_id))
-            if client.get("lease_s"):
-                self._set_lease(float(client["lease_s"]))
+            self._root.adopt(client.id or self._root.client_id)
+            if client.lease_s:
+                self._set_lease(client.lease_s)
             facts = {"client": self._root.client_id, "server": server.base_url}
             log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
             return
@@ -223,7 +223,7 @@ class ExchangeLoop:
         server = self._servers.current
         margin_s = min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
         try:
-            reply: Any = await server.exchange(
+            reply = await server.exchange(
                 self._root.client_id, request, timeout_s=float(request["wait_s"]) + margin_s
             )
         except AweError as exc:

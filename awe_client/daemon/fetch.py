@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,12 +14,13 @@ from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
-from awe_client.sdk.download import Wanted
+from awe_client.sdk.download import Wanted, known_of
 from shared_models.errors import AweError
 from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
 from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
+from shared_models.views import NodeView
 
 _MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
 
@@ -104,12 +106,13 @@ class Fetcher:
             target = place(attempt.directory, name)
             await self._sources.get(f"{host}/node/{node}", target, Wanted())
             document = await asyncio.to_thread(_foreign_document, target, f"{host}/node/{node}")
+            attributes = document.get("attributes")
         else:
-            document = await self._node_document(entry.get("url") or "")
-        text = json.dumps(document.get("attributes"))
+            attributes = (await self._node(entry.get("url") or "")).attributes
+        text = json.dumps(attributes)
         await asyncio.to_thread(write_new, attempt.directory, name, text)
 
-    async def _node_document(self, url: str) -> dict[str, Any]:
+    async def _node(self, url: str) -> NodeView:
         base = url.partition("?")[0]
         if not base.startswith("/node/"):
             raise StepError(FailureKind.INPUT, f"{shown(url)} is not a node of this server: no attributes")
@@ -132,12 +135,7 @@ class Fetcher:
             raise StepError(FailureKind.INPUT, f"predata {name} has no address")
         wanted = _whole(entry)
         if not wanted.md5 and url.startswith("/node/"):
-            file = (await self._node_document(url)).get("file") or {}
-            wanted = Wanted(
-                size=int(file.get("size", -1)),
-                md5=(file.get("checksum") or {}).get("md5", ""),
-                gunzip=wanted.gunzip,
-            )
+            wanted = replace(known_of((await self._node(url)).file), gunzip=wanted.gunzip)
         key = self._cache.key(url, wanted.md5, unpacked=wanted.gunzip)
         path = await self._cache.use(key, lambda target: self._sources.get(url, target, wanted))
         try:

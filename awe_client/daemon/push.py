@@ -22,6 +22,7 @@ from shared_models.errors import AweError, LeaseLost, NotFound
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
 from shared_models.states import FailureKind
+from shared_models.views import Stored
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class Pusher:
             body = await asyncio.to_thread(FileBody, path)
             upload = self._uploader(attempt, node, body)
             fact = await self._insist(upload, f"output {name} was refused")
-            if not body.md5 or fact.get("md5") in (None, "", body.md5):
-                return {"filename": name, "size": body.size, "md5": fact.get("md5") or body.md5}
+            if not body.md5 or fact.md5 in ("", body.md5):
+                return {"filename": name, "size": body.size, "md5": fact.md5 or body.md5}
             mismatches += 1
             if mismatches >= UPLOAD_MISMATCHES:
                 raise StepError(
@@ -66,8 +67,8 @@ class Pusher:
     @staticmethod
     def _uploader(
         attempt: Attempt, node: str, body: FileBody
-    ) -> Callable[[AsyncAweClient], Awaitable[dict[str, Any]]]:
-        def upload(server: AsyncAweClient) -> Awaitable[dict[str, Any]]:
+    ) -> Callable[[AsyncAweClient], Awaitable[Stored]]:
+        def upload(server: AsyncAweClient) -> Awaitable[Stored]:
             return server.upload_output(
                 node, body, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
             )

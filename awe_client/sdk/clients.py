@@ -6,7 +6,10 @@ from urllib.parse import quote
 
 import orjson
 
-from awe_client.sdk.transport import Document, Page, Params, Transport
+from awe_client.sdk.replies import Page, view
+from awe_client.sdk.transport import Params, Transport
+from shared_models.messages import ReplyMessage
+from shared_models.views import ClientView, Registered
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -16,26 +19,26 @@ class ClientCalls:
 
     _transport: Transport
 
-    async def register_client(self, profile: Mapping[str, Any]) -> Document:
-        """Register a client and return its document; the server may have given it an id.
+    async def register_client(self, profile: Mapping[str, Any]) -> Registered:
+        """Register a client and return it as it is now known; the server may have given it an id.
 
         Repeatable: the same id and incarnation again is the same registration.
         """
         content = orjson.dumps(profile)
-        client: Document = await self._transport.call(
+        client = await self._transport.call(
             "POST", "/client", content=content, headers=_JSON, repeatable=bool(profile.get("id"))
         )
-        return client
+        return view(Registered, client)
 
     async def exchange(
         self, client_id: str, request: Mapping[str, Any], *, timeout_s: float | None = None
-    ) -> Document:
-        """Report, renew and fetch in one round trip (see the wire contract; messages are in shared_models).
+    ) -> ReplyMessage:
+        """Report, renew and fetch in one round trip (the messages are in shared_models.messages, unchecked).
 
         Repeating a request with the same request_id gives the same grants. Raises ClientNotFound and
         StaleExchange, after both of which the client has to register again.
         """
-        reply: Document = await self._transport.call(
+        reply: ReplyMessage = await self._transport.call(
             "POST",
             f"/client/{_id(client_id)}/exchange",
             content=orjson.dumps(request),
@@ -52,15 +55,14 @@ class ClientCalls:
         status: str | None = None,
         app: str | None = None,
         busy: bool = False,
-    ) -> Page:
+    ) -> Page[ClientView]:
         """List clients."""
         params: Params = {"group": group, "status": status, "app": app, "busy": busy}
-        return await self._transport.page("/client", params)
+        return await self._transport.page(ClientView, "/client", params)
 
-    async def get_client(self, client_id: str) -> Document:
+    async def get_client(self, client_id: str) -> ClientView:
         """Return one client. Raises ClientNotFound."""
-        client: Document = await self._transport.call("GET", f"/client/{_id(client_id)}")
-        return client
+        return view(ClientView, await self._transport.call("GET", f"/client/{_id(client_id)}"))
 
     async def suspend_client(self, client_id: str) -> str:
         """Give a client no more work until it is resumed."""

@@ -22,6 +22,7 @@ import httpx
 from awe_client.sdk.bodies import CHUNK_BYTES, Progress
 from awe_client.sdk.transport import raise_for_error
 from shared_models.errors import AweError, BadRange
+from shared_models.views import NodeFile
 
 #: Opens one GET with the given extra headers.
 Opener = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
@@ -54,6 +55,13 @@ class Wanted:
     def ranged(self) -> bool:
         """Whether only a piece of the source is wanted."""
         return self.offset > 0 or self.length >= 0
+
+
+def known_of(file: NodeFile | None) -> Wanted:
+    """The whole of a node's file, with what its document says; the size may be missing from it."""
+    if file is None:
+        return Wanted()
+    return Wanted(size=file.size if "size" in file.model_fields_set else -1, md5=file.checksum.get("md5", ""))
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,13 +8,18 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
+import httpx
+from pydantic import BaseModel
 
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.bodies import MultipartBody
-from awe_client.sdk.transport import Document, Page, Params, Transport
+from awe_client.sdk.replies import Page, view, view_of_bytes, views
+from awe_client.sdk.transport import Params, Transport, data_of, decode
 from shared_models.errors import AweError
+from shared_models.faces import JobPerf, JobProgress, JobReport, JobRow, WhyRow
 from shared_models.limits import MAX_WAIT_S
 from shared_models.states import JobState
+from shared_models.views import JobView
 
 #: A job in one of these states moves on only when a person says so.
 ENDED_JOB_STATES = frozenset(
@@ -33,7 +38,7 @@ class JobCalls:
         *,
         idempotency_key: str | None = None,
         datatoken: str | None = None,
-    ) -> Document:
+    ) -> JobView:
         """Submit a job document and return the job.
 
         Sent again after a lost reply: the Idempotency-Key (drawn here unless given) makes that one job.
@@ -46,15 +51,12 @@ class JobCalls:
         headers = {**body.headers, "Idempotency-Key": idempotency_key or secrets.token_hex(16)}
         if datatoken:
             headers["Datatoken"] = datatoken
-        job: Document = await self._transport.call(
-            "POST", "/job", content=body, headers=headers, repeatable=True
-        )
-        return job
+        job = await self._transport.call("POST", "/job", content=body, headers=headers, repeatable=True)
+        return view(JobView, job)
 
-    async def get_job(self, job_id: str) -> Document:
+    async def get_job(self, job_id: str) -> JobView:
         """Return one job with its tasks. Raises JobNotFound."""
-        job: Document = await self._transport.call("GET", f"/job/{_id(job_id)}")
-        return job
+        return view(JobView, await self._transport.call("GET", f"/job/{_id(job_id)}"))
 
     async def list_jobs(
         self,
@@ -65,9 +67,8 @@ class JobCalls:
         direction: str | None = None,
         active: bool = False,
         suspended: bool = False,
-        minimal: bool = False,
         where: Mapping[str, str | list[str]] | None = None,
-    ) -> Page:
+    ) -> Page[JobView]:
         """List jobs.
 
         `where` filters by document fields, such as `{"state": "completed", "info.user": "anna"}`.
@@ -79,35 +80,54 @@ class JobCalls:
             "direction": direction,
             "active": active,
             "suspend": suspended,
-            "verbosity": "minimal" if minimal else None,
         }
-        if where:
-            params |= {"query": True, **where}
-        return await self._transport.page("/job", params)
+        return await self._transport.page(JobView, "/job", {**params, **_query(where)})
 
-    async def poll_job(self, job_id: str, *, wait_s: float, revision: int | None = None) -> Document:
+    async def list_job_rows(
+        self,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        order: str | None = None,
+        direction: str | None = None,
+        where: Mapping[str, str | list[str]] | None = None,
+    ) -> Page[JobRow]:
+        """List jobs as short rows, without their tasks; `where` as in `list_jobs`."""
+        params: dict[str, Any] = {
+            "limit": limit,
+            "offset": offset,
+            "order": order,
+            "direction": direction,
+            "verbosity": "minimal",
+        }
+        return await self._transport.page(JobRow, "/job", {**params, **_query(where)})
+
+    async def poll_job(self, job_id: str, *, wait_s: float, revision: int | None = None) -> JobView:
         """Return the job as soon as something happened, or after `wait_s`.
 
         Without `revision`: as soon as it has ended. With it: as soon as the job's revision is another.
         """
+        reply = await self._poll(job_id, wait_s, revision)
+        return view(JobView, data_of(decode(reply)))
+
+    async def _poll(self, job_id: str, wait_s: float, revision: int | None) -> httpx.Response:
         params: Params = {"wait_s": round(wait_s, 3), "revision": revision}
-        job: Document = await self._transport.call(
+        return await self._transport.send(
             "GET", f"/job/{_id(job_id)}", params=params, timeout_s=wait_s + 30.0
         )
-        return job
 
     async def wait_job(
         self,
         job_id: str,
         *,
         timeout_s: float | None = None,
-        on_change: Callable[[Document], None] | None = None,
+        on_change: Callable[[JobProgress], None] | None = None,
         patience_s: float = 300.0,
-    ) -> Document:
+    ) -> JobView:
         """Wait until a job has ended (ENDED_JOB_STATES) and return it; after `timeout_s`, return it as it is.
 
-        `on_change` is called with each new version of the job. A server that is away is waited for up to
-        `patience_s`; then the error is raised.
+        `on_change` is called each time the job changed, with how far it is. A server that is away is
+        waited for up to `patience_s`; then the error is raised.
         """
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         revision: int | None = None
@@ -117,7 +137,7 @@ class JobCalls:
             # Whoever wants each change wants the present state at once.
             wait_s = 0.0 if on_change is not None and revision is None else min(left_s, 30.0)
             try:
-                job = await self.poll_job(job_id, wait_s=wait_s, revision=revision)
+                reply = await self._poll(job_id, wait_s, revision)
             except AweError as exc:
                 if not exc.retryable:
                     raise
@@ -129,32 +149,29 @@ class JobCalls:
                 await anyio.sleep(jittered_delay_s(failures, base_s=0.5, cap_s=10.0, asked_s=asked_s))
                 continue
             failures, failing_since = 0, 0.0
-            if on_change is not None and job.get("revision") != revision:
-                on_change(job)
+            progress = view_of_bytes(_Progress, reply.content).data
             if on_change is not None:
-                revision = job.get("revision")
-            if job.get("state") in ENDED_JOB_STATES or (give_up_at and time.monotonic() >= give_up_at):
-                return job
+                if progress.revision != revision:
+                    on_change(progress)
+                revision = progress.revision
+            if progress.state in ENDED_JOB_STATES or (give_up_at and time.monotonic() >= give_up_at):
+                return view(JobView, data_of(decode(reply)))
 
-    async def why_job(self, job_id: str) -> list[Document]:
+    async def why_job(self, job_id: str) -> list[WhyRow]:
         """Say what a job and its unfinished parts wait for: rows of entity, id, state, reason."""
-        rows: list[Document] = await self._transport.call("GET", f"/job/{_id(job_id)}", params={"why": True})
-        return rows
+        return views(WhyRow, await self._face(job_id, "why"))
 
-    async def job_report(self, job_id: str) -> Document:
+    async def job_report(self, job_id: str) -> JobReport:
         """Return the job's log: notes, and stdout, stderr and worknotes of each workunit."""
-        report: Document = await self._transport.call("GET", f"/job/{_id(job_id)}", params={"report": True})
-        return report
+        return view(JobReport, await self._face(job_id, "report"))
 
-    async def job_perf(self, job_id: str) -> Document:
-        """Return the job's performance document."""
-        perf: Document = await self._transport.call("GET", f"/job/{_id(job_id)}", params={"perf": True})
-        return perf
+    async def job_perf(self, job_id: str) -> JobPerf:
+        """Return when the job, its tasks and its workunits ran."""
+        return view(JobPerf, await self._face(job_id, "perf"))
 
     async def job_position(self, job_id: str) -> int:
         """Return how many jobs, this one included, are before it in the queue."""
-        data = await self._transport.call("GET", f"/job/{_id(job_id)}", params={"position": True})
-        return int(data["position"])
+        return int((await self._face(job_id, "position"))["position"])
 
     async def suspend_job(self, job_id: str) -> str:
         """Pause a job: its running commands are killed, finished workunits are kept."""
@@ -212,6 +229,9 @@ class JobCalls:
         text: str = await self._transport.call("DELETE", "/job", params=params)
         return text
 
+    async def _face(self, job_id: str, name: str) -> Any:
+        return await self._transport.call("GET", f"/job/{_id(job_id)}", params={name: True})
+
     async def _verb(
         self,
         job_id: str,
@@ -224,6 +244,16 @@ class JobCalls:
             "PUT", f"/job/{_id(job_id)}", params=params, headers=headers, repeatable=repeatable
         )
         return text
+
+
+class _Progress(BaseModel):
+    """An envelope around what changes while a job runs."""
+
+    data: JobProgress
+
+
+def _query(where: Mapping[str, str | list[str]] | None) -> dict[str, Any]:
+    return {"query": True, **where} if where else {}
 
 
 def _id(text: str) -> str:

@@ -11,9 +11,11 @@ import httpx
 
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.bodies import FileBody, MultipartBody, Progress, attributes_field
-from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, Wanted
-from awe_client.sdk.transport import Document, Page, Params, Transport, raise_for_error
+from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, known_of
+from awe_client.sdk.replies import Page, view
+from awe_client.sdk.transport import Params, Transport, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
+from shared_models.views import IndexView, NodeView, Stored
 
 DOWNLOAD_ATTEMPTS = 6
 
@@ -30,14 +32,14 @@ class NodeCalls:
         name: str | None = None,
         attributes: Any | None = None,
         on_progress: Progress | None = None,
-    ) -> Document:
-        """Create a node from a file (streamed), from bytes, or empty; return its document.
+    ) -> NodeView:
+        """Create a node from a file (streamed), from bytes, or empty; return it.
 
         Creating is not repeatable on the wire, so it is repeated only if the request was never sent.
         """
         body = _upload_body(source, name, attributes, on_progress)
-        node: Document = await self._transport.call("POST", "/node", content=body, headers=body.headers)
-        return node
+        node = await self._transport.call("POST", "/node", content=body, headers=body.headers)
+        return view(NodeView, node)
 
     async def upload_node(
         self,
@@ -46,17 +48,17 @@ class NodeCalls:
         *,
         name: str | None = None,
         on_progress: Progress | None = None,
-    ) -> Document:
+    ) -> NodeView:
         """Give an empty node its file."""
         body = _upload_body(source, name, None, on_progress)
-        node: Document = await self._transport.call(
+        node = await self._transport.call(
             "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
         )
-        return node
+        return view(NodeView, node)
 
     async def upload_output(
         self, node_id: str, body: FileBody, *, workunit_id: str, attempt: int, token: str
-    ) -> Document:
+    ) -> Stored:
         """Upload an attempt's output; returns size, md5, sha256 as the server counted them.
 
         It becomes visible when the attempt's report is accepted. Raises LeaseLost unless the caller holds the
@@ -64,10 +66,8 @@ class NodeCalls:
         """
         params: Params = {"work": workunit_id, "attempt": attempt}
         headers = {**body.headers, "Awe-Lease": token}
-        fact: Document = await self._transport.call(
-            "PUT", _path(node_id), params=params, content=body, headers=headers
-        )
-        return fact
+        fact = await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
+        return view(Stored, fact)
 
     async def set_output_attributes(
         self, node_id: str, attributes: Any, *, workunit_id: str, attempt: int, token: str
@@ -78,10 +78,9 @@ class NodeCalls:
         headers = {**body.headers, "Awe-Lease": token}
         await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
 
-    async def get_node(self, node_id: str) -> Document:
-        """Return a node's document. Raises NodeNotFound."""
-        node: Document = await self._transport.call("GET", _path(node_id))
-        return node
+    async def get_node(self, node_id: str) -> NodeView:
+        """Return a node: name, size and checksums of its file, attributes, indexes. Raises NodeNotFound."""
+        return view(NodeView, await self._transport.call("GET", _path(node_id)))
 
     async def list_nodes(
         self,
@@ -91,12 +90,12 @@ class NodeCalls:
         order: str | None = None,
         direction: str | None = None,
         where: Mapping[str, str] | None = None,
-    ) -> Page:
+    ) -> Page[NodeView]:
         """List nodes, the newest first unless told otherwise; `where` filters by attributes."""
         params: dict[str, Any] = {"limit": limit, "offset": offset, "order": order, "direction": direction}
         if where:
             params |= {"query": True, **where}
-        return await self._transport.page("/node", params)
+        return await self._transport.page(NodeView, "/node", params)
 
     async def download_node(
         self,
@@ -109,8 +108,7 @@ class NodeCalls:
 
         A cut connection is resumed. Raises DownloadCorrupt, NodeNotFound, ServerUnreachable.
         """
-        file = (await self.get_node(node_id)).get("file") or {}
-        wanted = Wanted(size=int(file.get("size", -1)), md5=(file.get("checksum") or {}).get("md5", ""))
+        wanted = known_of((await self.get_node(node_id)).file)
         download = Download(Path(target), wanted, on_progress)
         try:
             return await self._patiently(download, _path(node_id) + "?download")
@@ -155,13 +153,13 @@ class NodeCalls:
             raise error from exc
         return b"".join(pieces)
 
-    async def set_node_attributes(self, node_id: str, attributes: Any) -> Document:
+    async def set_node_attributes(self, node_id: str, attributes: Any) -> NodeView:
         """Replace a node's attributes."""
         body = MultipartBody(attributes_field(attributes))
-        node: Document = await self._transport.call(
+        node = await self._transport.call(
             "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
         )
-        return node
+        return view(NodeView, node)
 
     def open_url(
         self, path: str, headers: Mapping[str, str] | None = None
@@ -169,12 +167,12 @@ class NodeCalls:
         """Open a GET of any path of this server, to be read piece by piece; raises httpx's errors."""
         return self._transport.stream("GET", path, headers=headers)
 
-    async def build_index(self, node_id: str, kind: str) -> Document:
+    async def build_index(self, node_id: str, kind: str) -> IndexView:
         """Build an index (size, line, record, chunkrecord) on a node."""
-        index: Document = await self._transport.call(
+        index = await self._transport.call(
             "PUT", f"{_path(node_id)}/index/{quote(kind, safe='')}", repeatable=True, timeout_s=3600.0
         )
-        return index
+        return view(IndexView, index)
 
     async def delete_node(self, node_id: str) -> None:
         """Delete a node. Raises NodeNotFound."""

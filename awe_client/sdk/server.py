@@ -1,13 +1,14 @@
 """Calls about the server itself: what it is, its queue, its events."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import anyio
 
 from awe_client.sdk.backoff import jittered_delay_s
-from awe_client.sdk.transport import Document, Params, Transport, decode
+from awe_client.sdk.replies import view, views
+from awe_client.sdk.transport import Params, Transport, decode
 from shared_models.errors import AweError
+from shared_models.views import EventView, Health, QueueCounts, ServerInfo
 
 
 class ServerCalls:
@@ -15,20 +16,17 @@ class ServerCalls:
 
     _transport: Transport
 
-    async def server_info(self) -> Document:
+    async def server_info(self) -> ServerInfo:
         """Return what `GET /` says: resources, version, uuid, queue status."""
-        info: Document = decode(await self._transport.send("GET", "/"))
-        return info
+        return view(ServerInfo, decode(await self._transport.send("GET", "/")))
 
-    async def health(self) -> Document:
+    async def health(self) -> Health:
         """Return the server's health: live, ready, store, version."""
-        data: Document = await self._transport.call("GET", "/health")
-        return data
+        return view(Health, await self._transport.call("GET", "/health"))
 
-    async def queue_counts(self) -> Document:
+    async def queue_counts(self) -> QueueCounts:
         """Return how many jobs, tasks, workunits and clients there are, by state."""
-        data: Document = await self._transport.call("GET", "/queue", params={"json": True})
-        return data
+        return view(QueueCounts, await self._transport.call("GET", "/queue", params={"json": True}))
 
     async def suspend_queue(self) -> str:
         """Hand out no more work; reports are still taken."""
@@ -42,17 +40,13 @@ class ServerCalls:
 
     async def list_events(
         self, *, since: int = 0, job_id: str | None = None, wait_s: float = 0.0
-    ) -> list[dict[str, Any]]:
+    ) -> list[EventView]:
         """Return events with a sequence number above `since`; with none yet, wait up to `wait_s` for one."""
         params: Params = {"since": since, "job": job_id, "wait_s": wait_s or None}
-        events: list[dict[str, Any]] = await self._transport.call(
-            "GET", "/events", params=params, timeout_s=wait_s + 30.0
-        )
-        return events
+        events = await self._transport.call("GET", "/events", params=params, timeout_s=wait_s + 30.0)
+        return views(EventView, events)
 
-    async def follow_events(
-        self, *, since: int = 0, job_id: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def follow_events(self, *, since: int = 0, job_id: str | None = None) -> AsyncIterator[EventView]:
         """Yield events for ever, in order; a server that is away is waited for."""
         failures = 0
         while True:
@@ -66,5 +60,5 @@ class ServerCalls:
                 continue
             failures = 0
             for event in events:
-                since = max(since, int(event["seq"]))
+                since = max(since, event.seq)
                 yield event

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -19,6 +19,7 @@ import httpx
 import orjson
 
 from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.replies import Page, View, views
 from shared_models.errors import (
     AweError,
     BadRange,
@@ -34,7 +35,6 @@ from shared_models.errors import (
     error_from_code,
 )
 
-Document = dict[str, Any]
 Params = Mapping[str, str | int | float | bool | list[str] | None]
 Body = bytes | AsyncIterable[bytes]
 
@@ -54,16 +54,6 @@ _BY_STATUS: dict[int, type[AweError]] = {
 _CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#]*@", re.IGNORECASE)
 #: httpx raises these before a byte of the request has left.
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-
-
-@dataclass(slots=True, frozen=True)
-class Page:
-    """One page of a list and how many rows match in all."""
-
-    documents: list[Document] = field(default_factory=list)
-    total: int = 0
-    limit: int = 0
-    offset: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,12 +115,12 @@ class Transport:
             repeatable=repeatable,
             timeout_s=timeout_s,
         )
-        return envelope["data"] if isinstance(envelope, dict) and "data" in envelope else envelope
+        return data_of(envelope)
 
-    async def page(self, path: str, params: Params | None = None) -> Page:
+    async def page(self, kind: type[View], path: str, params: Params | None = None) -> Page[View]:
         """Get one page of a list; a list without page numbers is one page."""
         envelope = await self.envelope("GET", path, params=params)
-        rows = envelope.get("data") or []
+        rows = views(kind, envelope.get("data"))
         total = envelope.get("total_count", len(rows))
         return Page(rows, total, envelope.get("limit", len(rows)), envelope.get("offset", 0))
 
@@ -264,6 +254,11 @@ def decode(reply: httpx.Response) -> Any:
     except orjson.JSONDecodeError as exc:
         kind = reply.headers.get("content-type", "no content type")
         raise AweError(f"{reply.url} did not answer with JSON ({kind}): is that an awe-server?") from exc
+
+
+def data_of(envelope: Any) -> Any:
+    """What a decoded body is about; a body without the envelope is its own data."""
+    return envelope["data"] if isinstance(envelope, dict) and "data" in envelope else envelope
 
 
 def raise_for_error(reply: httpx.Response) -> None:

@@ -7,8 +7,12 @@ from urllib.parse import quote
 import anyio
 
 from awe_client.sdk.bodies import FileBody
-from awe_client.sdk.transport import Body, Document, Page, Params, Transport
+from awe_client.sdk.replies import Page, view, views
+from awe_client.sdk.transport import Body, Params, Transport
 from shared_models.errors import BadRange
+from shared_models.faces import WhyRow
+from shared_models.states import WorkunitState
+from shared_models.views import WorkunitView
 
 LogName = Literal["stdout", "stderr"]
 
@@ -27,7 +31,7 @@ class WorkCalls:
         offset: int | None = None,
         order: str | None = None,
         direction: str | None = None,
-    ) -> Page:
+    ) -> Page[WorkunitView]:
         """List workunits."""
         params: Params = {
             "query": True,
@@ -38,19 +42,16 @@ class WorkCalls:
             "order": order,
             "direction": direction,
         }
-        return await self._transport.page("/work", params)
+        return await self._transport.page(WorkunitView, "/work", params)
 
-    async def get_work(self, workunit_id: str) -> Document:
+    async def get_work(self, workunit_id: str) -> WorkunitView:
         """Return one workunit. Raises WorkunitNotFound."""
-        work: Document = await self._transport.call("GET", f"/work/{_id(workunit_id)}")
-        return work
+        return view(WorkunitView, await self._transport.call("GET", f"/work/{_id(workunit_id)}"))
 
-    async def why_work(self, workunit_id: str) -> list[Document]:
+    async def why_work(self, workunit_id: str) -> list[WhyRow]:
         """Say what a workunit waits for."""
-        rows: list[Document] = await self._transport.call(
-            "GET", f"/work/{_id(workunit_id)}", params={"why": True}
-        )
-        return rows
+        rows = await self._transport.call("GET", f"/work/{_id(workunit_id)}", params={"why": True})
+        return views(WhyRow, rows)
 
     async def read_log(self, workunit_id: str, name: LogName, *, offset: int = 0) -> bytes:
         """Return a log's bytes from `offset` on; empty if there is nothing (yet) behind it."""
@@ -67,11 +68,11 @@ class WorkCalls:
         """Yield a log's bytes as they appear, until the workunit is not running any more."""
         offset = 0
         while True:
-            state = (await self.get_work(workunit_id)).get("state")
+            state = (await self.get_work(workunit_id)).state
             if data := await self.read_log(workunit_id, name, offset=offset):
                 offset += len(data)
                 yield data
-            elif state not in ("queued", "checkout"):
+            elif state not in (WorkunitState.QUEUED, WorkunitState.CHECKOUT):
                 return
             await anyio.sleep(0.0 if data else pause_s)
 

@@ -540,6 +540,27 @@ def test_a_file_is_not_overwritten_by_a_name_that_somebody_else_chose(site: AweE
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+# --- json -----------------------------------------------------------------------------------------
+
+
+def test_json_is_what_the_server_sent_whole_and_in_order(site: AweEnv, reads: Path) -> None:
+    job = held(site, "--input", str(reads), "--parts", "2", "--", "wc", "reads.fa")
+    node = site.data("GET", f"/job/{job['id']}")["tasks"][0]["inputs"][0]["node"]
+    target = reads.with_name("again.fa")
+    for command, path in (
+        (("show", job["jid"]), f"/job/{job['id']}"),
+        (("why", job["id"]), f"/job/{job['id']}?why"),
+        (("logs", job["id"]), f"/job/{job['id']}?report"),
+        (("node", "get", node, "-o", str(target)), f"/node/{node}"),
+        (("queue",), "/queue?json"),
+    ):
+        printed = said(site.awe(*command, "--json"))
+        assert printed == json.dumps(site.data("GET", path), indent=2, ensure_ascii=False) + "\n"
+    clients, sent = answered(site.awe("clients", "--json")), site.data("GET", "/client")
+    assert [list(client) for client in clients] == [list(client) for client in sent]
+    assert site.awe("rm", job["id"]).returncode == 0
+
+
 # --- everywhere -------------------------------------------------------------------------------------
 
 EVERY_COMMAND = [

@@ -138,7 +138,7 @@ def busy() -> httpx.Response:
 async def test_reads_and_submits_are_repeated(failure: Callable[[], httpx.Response]) -> None:
     seen: list[httpx.Request] = []
     async with a_client(failing(2, failure, seen)) as awe:
-        assert await awe.get_job("j") == {"id": "j"}
+        assert (await awe.get_job("j")).id == "j"
         assert len(seen) == 3
         seen.clear()
         await awe.submit_job(b"{}")
@@ -182,8 +182,9 @@ async def test_flags_lists_and_ids_are_written_as_the_server_reads_them() -> Non
     seen: list[str] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(f"{request.method} {request.url.raw_path.decode()}")
-        return envelope([], total_count=0, limit=25, offset=0)
+        path = request.url.raw_path.decode()
+        seen.append(f"{request.method} {path}")
+        return envelope({} if path.startswith("/work/") else [], total_count=0, limit=25, offset=0)
 
     async with a_client(handler, authorization="bearer x") as awe:
         await awe.list_jobs(limit=5, active=True, where={"info.user": ["anna", "bob"]})
@@ -191,6 +192,7 @@ async def test_flags_lists_and_ids_are_written_as_the_server_reads_them() -> Non
         await awe.delete_job("j", full=True)
         await awe.get_work("j_a/b_1")
         await awe.list_clients(status="busy")
+        await awe.list_job_rows(limit=1, where={"jid": "10001"})
         await awe.set_job_priority("j", 0)
     assert seen == [
         "GET /job?limit=5&active=&query=&info.user=anna&info.user=bob",
@@ -198,17 +200,18 @@ async def test_flags_lists_and_ids_are_written_as_the_server_reads_them() -> Non
         "DELETE /job/j?full=",
         "GET /work/j_a%2Fb_1",
         "GET /client?status=busy",
+        "GET /job?limit=1&verbosity=minimal&query=&jid=10001",
         "PUT /job/j?priority=0",
     ]
 
 
 async def test_a_page_has_rows_and_a_total() -> None:
     def handler(_: httpx.Request) -> httpx.Response:
-        return envelope([{"id": 1}], total_count=7, limit=1, offset=3)
+        return envelope([{"id": "a"}], total_count=7, limit=1, offset=3)
 
     async with a_client(handler) as awe:
         page = await awe.list_jobs(limit=1, offset=3)
-    assert (page.documents, page.total, page.limit, page.offset) == ([{"id": 1}], 7, 1, 3)
+    assert ([job.id for job in page.items], page.total, page.limit, page.offset) == (["a"], 7, 1, 3)
 
 
 async def test_waiting_follows_revisions_until_the_job_has_ended() -> None:
@@ -222,17 +225,17 @@ async def test_waiting_follows_revisions_until_the_job_has_ended() -> None:
         state, revision = states.pop(0)
         return envelope({"id": "j", "state": state, "revision": revision})
 
-    changes: list[int] = []
+    changes: list[int | None] = []
     async with a_client(handler) as awe:
-        job = await awe.wait_job("j", on_change=lambda job: changes.append(job["revision"]))
-    assert job["state"] == "completed"
+        job = await awe.wait_job("j", on_change=lambda job: changes.append(job.revision))
+    assert job.state == "completed"
     assert changes == [1, 2, 3]
     assert [a.get("revision") for a in asked] == [None, "1", "1", "2", "2"]
 
 
 async def test_waiting_ends_with_its_time_and_with_its_patience() -> None:
     async with a_client(lambda _: envelope({"state": "queued", "revision": 1})) as awe:
-        assert (await awe.wait_job("j", timeout_s=0.01))["state"] == "queued"
+        assert (await awe.wait_job("j", timeout_s=0.01)).state == "queued"
     async with a_client(no_connection) as awe:
         with pytest.raises(ServerUnreachable):
             await awe.wait_job("j", patience_s=0.0)
@@ -274,11 +277,66 @@ async def test_events_are_followed_in_order_over_an_outage() -> None:
     seen = []
     async with a_client(handler) as awe:
         async for event in awe.follow_events(since=3):
-            seen.append(event["seq"])
+            seen.append(event.seq)
             if len(seen) == 4:
                 break
     assert seen == [10, 11, 30, 31]
     assert asked == ["3", "11", "11"]
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+async def test_keys_of_a_newer_server_are_kept_and_null_is_the_default() -> None:
+    sent = {
+        "colour": {"deep": [1, None]},
+        "tasks": [{"notes": ["a", "b"], "inputs": None, "time_limit_s": 0, "moon": None}, {}],
+        "error": None,
+        "id": "j",
+        "info": {"userattr": None, "priority": 7},
+    }
+    async with a_client(lambda _: envelope(sent)) as awe:
+        job = await awe.get_job("j")
+    assert (job.id, job.info.priority, job.info.userattr, job.state) == ("j", 7, {}, "")
+    assert [task.inputs for task in job.tasks] == [[], []]
+    assert job.colour == {"deep": [1, None]}  # type: ignore[attr-defined]
+    assert json.dumps(job.model_dump(mode="json")) == json.dumps(sent)
+    assert json.loads(job.model_dump_json()) == sent
+
+
+async def test_what_was_set_since_is_in_the_dump() -> None:
+    async with a_client(lambda _: envelope({"notes": None, "id": "j", "tasks": [{"id": "a"}]})) as awe:
+        job = await awe.get_job("j")
+    job.notes = "mine"
+    job.state = "queued"
+    job.tasks[0].skip = True
+    changed = {"notes": "mine", "id": "j", "tasks": [{"id": "a", "skip": True}], "state": "queued"}
+    assert json.dumps(job.model_dump(mode="json")) == json.dumps(changed)
+    assert job.model_dump(mode="json", exclude={"tasks", "notes"}) == {"id": "j", "state": "queued"}
+    assert job.model_copy().model_dump(exclude_unset=True) == changed
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"tasks": [{"totalwork": "many"}]}, r"JobView \(tasks\.0\.totalwork: "),
+        ([], "JobView"),
+        (None, "JobView"),
+    ],
+)
+async def test_a_reply_of_another_form_is_an_error_that_says_where(data: Any, says: str) -> None:
+    async with a_client(lambda _: envelope(data)) as awe:
+        with pytest.raises(AweError, match=says):
+            await awe.get_job("j")
+        with pytest.raises(AweError, match="reply does not read"):
+            await awe.wait_job("j")
+
+
+def test_work_of_a_client_is_listed_whichever_way_it_was_sent() -> None:
+    for current in ({"data": ["a", "b"]}, {"a": True, "b": True}):
+        client = api.ClientView.model_validate({"current_work": current})
+        assert client.current_work.ids == ["a", "b"]
+        assert client.model_dump(mode="json") == {"current_work": current}
 
 
 # --- transfers -----------------------------------------------------------------------------------
@@ -414,8 +472,8 @@ def test_blocking_calls_work_without_an_event_loop() -> None:
         thread.start()
         try:
             with AweClient(f"http://127.0.0.1:{httpd.server_port}") as awe:
-                assert awe.get_job("j") == [{"seq": 1}]  # type: ignore[comparison-overlap]
-                assert next(awe.follow_events()) == {"seq": 1}
+                assert [event.seq for event in awe.list_events()] == [1]
+                assert next(awe.follow_events()).seq == 1
                 assert awe.base_url.startswith("http://127.0.0.1")
             awe.close()
         finally:

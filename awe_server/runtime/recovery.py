@@ -20,6 +20,7 @@ from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import ENDED_JOBS, Context, Rules, State
 from awe_server.settings import Settings
 from awe_server.store.base import Collection, Document, Match, Put, Store
+from awe_server.store.errors import StoreCorrupt
 from shared_models.errors import StoreUnavailable, UnreadableJob
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, WorkunitState
@@ -81,7 +82,10 @@ async def server_uuid(store: Store) -> str:
 
 
 async def read_state(store: Store, settings: Settings, context: Callable[[], Context]) -> State:
-    """The live state; jobs that cannot be read are marked suspended in the store. Raises StoreUnavailable."""
+    """The live state; jobs that cannot be read are marked suspended in the store.
+
+    Raises StoreUnavailable, StoreCorrupt.
+    """
     state, unreadable = await _read(store, settings, context)
     for skipped in unreadable:
         log.error(
@@ -111,7 +115,8 @@ async def _read(
 ) -> tuple[State, list["_Unreadable"]]:
     clients = [document async for document in store.scan("clients")]
     unfinished = await _unfinished_jobs(store)
-    counters, queue = await store.get("meta", "counters"), await store.get("meta", "queue")
+    counters = await _meta(store, "counters", "jid", int)
+    queue = await _meta(store, "queue", "suspended", bool)
     found: list[JobDocuments] = []
     for jobs in _batches(unfinished):
         found += await read_jobs(store, jobs)
@@ -121,6 +126,17 @@ async def _read(
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
         log.error("documents_unreadable", extra={"error": f"{type(exc).__name__}: {exc}"})
         return _load_what_is_sound(base, found, context())
+
+
+async def _meta(store: Store, id: str, key: str, kind: type) -> Document | None:
+    """A document of the whole server. Raises StoreCorrupt: there is no going on without it."""
+    document = await store.get("meta", id)
+    if document is not None and type(document.get(key)) is not kind:
+        raise StoreCorrupt(
+            f"{store.name} is damaged (meta document '{id}' has no {key} that makes sense): "
+            "it was left as it is: restore a backup, or put that document right"
+        )
+    return document
 
 
 async def _unfinished_jobs(store: Store) -> list[Document]:

@@ -214,3 +214,22 @@ async def test_X_10_a_job_in_a_state_that_nobody_knows_is_shown_suspended(state:
     assert job["error"]["servernotes"] == job["notes"]
     once_more = await again.again()
     assert check(once_more.engine.state) == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"id": "counters"}, {"id": "counters", "jid": "many"}, {"id": "queue", "suspended": "maybe"}],
+)
+async def test_damaged_documents_of_the_server_are_refused_in_one_line(document: dict[str, Any]) -> None:
+    shop = await Workshop().start()
+    await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    await shop.store.commit([Put("meta", document)])
+    again = Workshop(shop.store, shop.hands)
+    with pytest.raises(StoreCorrupt, match=f"memory is damaged .*'{document['id']}'") as refusal:
+        await again.engine.start()
+    assert "\n" not in refusal.value.message
+    await again.engine.stop()
+    await shop.store.open()
+    assert await shop.store.get("meta", document["id"]) == document

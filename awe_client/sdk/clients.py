@@ -55,9 +55,18 @@ class ClientCalls:
         status: str | None = None,
         app: str | None = None,
         busy: bool = False,
+        limit: int | None = None,
+        offset: int | None = None,
     ) -> Page[ClientView]:
-        """List clients."""
-        params: Params = {"group": group, "status": status, "app": app, "busy": busy}
+        """List clients: all of them unless `limit` or `offset` asks for a page."""
+        params: Params = {
+            "group": group,
+            "status": status,
+            "app": app,
+            "busy": busy,
+            "limit": limit,
+            "offset": offset,
+        }
         return await self._transport.page(ClientView, "/client", params)
 
     async def get_client(self, client_id: str) -> ClientView:

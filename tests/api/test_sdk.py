@@ -59,6 +59,7 @@ async def test_what_is_shown_is_given_back_whole_and_in_order(api: Api, awe: Asy
     same((await awe.list_work()).items, await api.ok("GET", "/work?query"))
     same(await awe.get_client(client["id"]), await api.ok("GET", f"/client/{client['id']}"))
     same((await awe.list_clients()).items, await api.ok("GET", "/client"))
+    assert (await awe.list_clients(limit=0)).total == 1
     same(await awe.get_node(output), await api.ok("GET", f"/node/{output}"))
     same((await awe.list_nodes()).items, await api.ok("GET", "/node"))
 

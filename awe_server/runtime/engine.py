@@ -24,6 +24,7 @@ from awe_server.runtime.documents import StoredDocuments
 from awe_server.runtime.events import EventLog, log_fact
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
+from awe_server.scheduler.demands import offer_skipped
 from awe_server.scheduler.state import Changes, Context, Effect, ForgetJob, State
 from awe_server.settings import Settings
 from awe_server.store.base import (
@@ -299,6 +300,7 @@ class Engine(StoredDocuments):
     # -- committing ------------------------------------------------------------------------------------------
 
     def _take(self) -> Batch[Changes]:
+        offer_skipped(self._live)
         changes = self._live.take()
         extra, self._extra = self._extra, []
         ops: list[Operation] = [

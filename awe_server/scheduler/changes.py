@@ -84,6 +84,7 @@ class Changes:
     revised: dict[JobId, None] = field(default_factory=dict)  #: jobs with a new revision: wake waiters
     work: "dict[Demand, int]" = field(default_factory=dict)  #: workunits that appeared: wake clients
     told: dict[ClientId, None] = field(default_factory=dict)  #: clients that must hear something now
+    left: bool = False  #: a client takes no more work: before the take, `offer_skipped`
 
     def is_empty(self) -> bool:
         """Nothing to store, to do or to tell."""
@@ -100,4 +101,5 @@ class Changes:
             or self.revised
             or self.work
             or self.told
+            or self.left
         )

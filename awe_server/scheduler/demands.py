@@ -165,6 +165,19 @@ def announce(state: State, task: Task, count: int) -> None:
     work[demand] = work.get(demand, 0) + count
 
 
+def offer_skipped(state: State) -> None:
+    """Once for all clients of a batch that take no more work: what failed on others may be theirs again."""
+    if not state.changes.left:
+        return
+    for client in state.clients.values():
+        if not client.skip or not client.is_live:
+            continue
+        for id in client.skip:
+            unit = state.workunits.get(id)
+            if unit is not None and unit.state is WorkunitState.QUEUED and unit.task.is_listed:
+                announce(state, unit.task, 1)
+
+
 def unlist_task(task: Task) -> None:
     """Take the task out of its demand's queue."""
     if not task.is_listed:

@@ -100,6 +100,7 @@ def put_aside(state: State, ctx: Context, client: Client, reason: str) -> None:
     withdraw_all(state, ctx, client, "client suspended")
     state.touch_client(client)
     state.tell(client)
+    state.changes.left = True
     state.record("CS", clientid=client.id, name=client.name, reason=client.suspend_reason)
 
 

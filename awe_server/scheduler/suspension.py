@@ -70,6 +70,7 @@ def remove_client(state: State, ctx: Context, client_id: ClientId) -> None:
     withdraw_all(state, ctx, client, "client removed")
     state.tell(client)
     forget_client(state, client)
+    state.changes.left = True
     state.stopped[client.id] = None
     if len(state.stopped) > MAX_STOPPED:
         del state.stopped[next(iter(state.stopped))]

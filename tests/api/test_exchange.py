@@ -392,3 +392,24 @@ async def test_bytes_that_differ_from_their_report_fail_the_attempt(
     assert (work["state"], work["failed"], work["notes"]) == ("queued", 1, reason)
     reply = await native.exchange(reports=[report])
     assert [row["result"] for row in reply["results"]] != ["accepted"]
+
+
+async def test_who_skips_a_workunit_is_woken_when_the_only_other_client_takes_no_more(
+    api: Api, native: Native
+) -> None:
+    other = await api.register("w2", native=True, incarnation="i1", cores=64)
+    await api.submit()
+    [grant] = await native.take()
+    failed = native.report(grant, "failed", kind="command", exit_code=1)
+    assert (await native.exchange(reports=[failed], want=1))["work"] == []
+    found: list[Any] = []
+
+    async def wait() -> None:
+        found.extend((await native.exchange(want=1, wait_s=20))["work"])
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await eventually(lambda: waiting(api))
+            await api.ok("PUT", f"/client/{other['id']}?suspend")
+    assert [(row["rank"], row["attempt"]) for row in found] == [(0, 2)]

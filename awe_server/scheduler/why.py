@@ -23,8 +23,8 @@ from awe_server.scheduler.state import (
     Task,
     Workunit,
 )
-from shared_models.errors import JobNotFound, TaskNotFound
-from shared_models.ids import JobId, TaskId, WorkunitId, split_workunit_id
+from shared_models.errors import JobNotFound
+from shared_models.ids import JobId, WorkunitId, split_workunit_id
 from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
 
 MAX_TASK_ROWS = 50  #: tasks of a job that are explained one by one
@@ -62,17 +62,6 @@ def why_job(state: State, ctx: Context, job_id: JobId) -> list[Reason]:
         more = f"{len(waiting) - MAX_TASK_ROWS} more tasks are not done"
         rows.append(_row("job", job.id, job.state.value, more))
     return rows
-
-
-def why_task(state: State, ctx: Context, task_id: TaskId) -> list[Reason]:
-    """The task, then those of its workunits that wait for something of their own; empty once it is done.
-
-    Raises TaskNotFound.
-    """
-    task = state.tasks.get(task_id)
-    if task is None:
-        raise TaskNotFound(task_id=task_id[:300])
-    return [] if task.state in DONE_TASKS else _Look(state, ctx).task_rows(task)
 
 
 def why_workunit(state: State, ctx: Context, workunit_id: WorkunitId) -> list[Reason]:

@@ -7,13 +7,14 @@ what is not there; 3 no server answers.
 import gc
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
 from awe_client.cli import demo, jobs, logs, node, site, submit
-from awe_client.cli.output import print_error, print_line
+from awe_client.cli.output import EXIT_FAILED, note, print_error, print_line
 from shared_models.errors import AweError
 
 app = typer.Typer(
@@ -84,7 +85,10 @@ def main() -> None:
     # time to read one.
     gc.set_threshold(100_000, 50, 100)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except AweError as exc:
         sys.exit(print_error(exc, as_json="--json" in sys.argv))
     except KeyboardInterrupt:
@@ -93,3 +97,15 @@ def main() -> None:
         # Whoever read our output has had enough; that is not an error worth a traceback.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as exc:
+        # A file of the person's that cannot be read or written: the disk is full, the folder is not there, …
+        where = f"{exc.filename}: " if exc.filename else ""
+        note(f"awe: {where}{exc.strerror or exc}")
+        _drop_output()
+        sys.exit(EXIT_FAILED)
+
+
+def _drop_output() -> None:
+    """Forget what could not be written, so that the interpreter does not try again at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

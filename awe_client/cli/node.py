@@ -56,6 +56,8 @@ def get(
         if str(target) == "-":
             node_to_stdout(awe, node)
             return
+        if not path.parent.is_dir():
+            raise BadRequest(f"{path.parent}: there is no such folder")
         awe.download_node(node, path)
     if as_json:
         print_json(document)

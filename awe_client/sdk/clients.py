@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
 from awe_client.sdk.replies import Page, view
-from awe_client.sdk.transport import Params, Transport
+from awe_client.sdk.transport import Params, Transport, path_segment
 from shared_models.messages import ReplyMessage
 from shared_models.views import ClientView, Registered
 
@@ -40,7 +39,7 @@ class ClientCalls:
         """
         reply: ReplyMessage = await self._transport.call(
             "POST",
-            f"/client/{_id(client_id)}/exchange",
+            f"/client/{path_segment(client_id)}/exchange",
             content=orjson.dumps(request),
             headers=_JSON,
             repeatable=True,
@@ -71,16 +70,20 @@ class ClientCalls:
 
     async def get_client(self, client_id: str) -> ClientView:
         """Return one client. Raises ClientNotFound."""
-        return view(ClientView, await self._transport.call("GET", f"/client/{_id(client_id)}"))
+        return view(ClientView, await self._transport.call("GET", f"/client/{path_segment(client_id)}"))
 
     async def suspend_client(self, client_id: str) -> str:
         """Give a client no more work until it is resumed."""
-        text: str = await self._transport.call("PUT", f"/client/{_id(client_id)}", params={"suspend": True})
+        text: str = await self._transport.call(
+            "PUT", f"/client/{path_segment(client_id)}", params={"suspend": True}
+        )
         return text
 
     async def resume_client(self, client_id: str) -> str:
         """Let a suspended client work again."""
-        text: str = await self._transport.call("PUT", f"/client/{_id(client_id)}", params={"resume": True})
+        text: str = await self._transport.call(
+            "PUT", f"/client/{path_segment(client_id)}", params={"resume": True}
+        )
         return text
 
     async def suspend_all_clients(self) -> str:
@@ -95,9 +98,5 @@ class ClientCalls:
 
     async def remove_client(self, client_id: str) -> str:
         """Tell a client to stop and forget it; its work is requeued."""
-        text: str = await self._transport.call("DELETE", f"/client/{_id(client_id)}")
+        text: str = await self._transport.call("DELETE", f"/client/{path_segment(client_id)}")
         return text
-
-
-def _id(text: str) -> str:
-    return quote(text, safe="")

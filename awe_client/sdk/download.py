@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +22,7 @@ import httpx
 
 from awe_client.sdk.bodies import CHUNK_BYTES, Progress
 from awe_client.sdk.transport import raise_for_error
-from shared_models.errors import AweError, BadRange
+from shared_models.errors import AweError, BadRange, BadRequest
 from shared_models.views import NodeFile
 
 #: Opens one GET with the given extra headers.
@@ -102,7 +103,7 @@ class Download:
     async def attempt(self, opener: Opener) -> Downloaded:
         """Ask once for all that is missing, then check and rename."""
         if self._file is None:
-            self._file = await anyio.to_thread.run_sync(self._part.open, "xb")
+            self._file = await anyio.to_thread.run_sync(self._open)
         if not (self._done and self._done == self._total) and self._wanted.length != 0:
             async with opener(self._headers()) as reply:
                 if reply.status_code >= 400:
@@ -114,6 +115,12 @@ class Download:
                     if self._on_progress is not None:
                         self._on_progress(self._done, self._total)
         return await anyio.to_thread.run_sync(self._finish)
+
+    def _open(self) -> Any:
+        """The part file. Raises BadRequest if the target is there and no plain file: it would be replaced."""
+        if os.path.lexists(self._target) and not stat.S_ISREG(os.lstat(self._target).st_mode):
+            raise BadRequest(f"{self._target} is not a plain file: a download does not replace it")
+        return self._part.open("xb")
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept-Encoding": "identity"}

@@ -5,7 +5,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import anyio
 import httpx
@@ -14,7 +13,7 @@ from pydantic import BaseModel
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.bodies import MultipartBody
 from awe_client.sdk.replies import Page, view, view_of_bytes, views
-from awe_client.sdk.transport import Params, Transport, data_of, decode
+from awe_client.sdk.transport import Params, Transport, data_of, decode, path_segment
 from shared_models.errors import AweError
 from shared_models.faces import JobPerf, JobProgress, JobReport, JobRow, WhyRow
 from shared_models.limits import MAX_WAIT_S
@@ -56,7 +55,7 @@ class JobCalls:
 
     async def get_job(self, job_id: str) -> JobView:
         """Return one job with its tasks. Raises JobNotFound."""
-        return view(JobView, await self._transport.call("GET", f"/job/{_id(job_id)}"))
+        return view(JobView, await self._transport.call("GET", f"/job/{path_segment(job_id)}"))
 
     async def list_jobs(
         self,
@@ -113,7 +112,7 @@ class JobCalls:
     async def _poll(self, job_id: str, wait_s: float, revision: int | None) -> httpx.Response:
         params: Params = {"wait_s": round(wait_s, 3), "revision": revision}
         return await self._transport.send(
-            "GET", f"/job/{_id(job_id)}", params=params, timeout_s=wait_s + 30.0
+            "GET", f"/job/{path_segment(job_id)}", params=params, timeout_s=wait_s + 30.0
         )
 
     async def wait_job(
@@ -220,7 +219,9 @@ class JobCalls:
 
     async def delete_job(self, job_id: str, *, full: bool = False) -> str:
         """Delete a job; with `full` its document and data go too. Raises JobNotFound."""
-        text: str = await self._transport.call("DELETE", f"/job/{_id(job_id)}", params={"full": full})
+        text: str = await self._transport.call(
+            "DELETE", f"/job/{path_segment(job_id)}", params={"full": full}
+        )
         return text
 
     async def delete_suspended_jobs(self, *, full: bool = False) -> str:
@@ -230,7 +231,7 @@ class JobCalls:
         return text
 
     async def _face(self, job_id: str, name: str) -> Any:
-        return await self._transport.call("GET", f"/job/{_id(job_id)}", params={name: True})
+        return await self._transport.call("GET", f"/job/{path_segment(job_id)}", params={name: True})
 
     async def _verb(
         self,
@@ -241,7 +242,7 @@ class JobCalls:
         repeatable: bool = False,
     ) -> str:
         text: str = await self._transport.call(
-            "PUT", f"/job/{_id(job_id)}", params=params, headers=headers, repeatable=repeatable
+            "PUT", f"/job/{path_segment(job_id)}", params=params, headers=headers, repeatable=repeatable
         )
         return text
 
@@ -254,7 +255,3 @@ class _Progress(BaseModel):
 
 def _query(where: Mapping[str, str | list[str]] | None) -> dict[str, Any]:
     return {"query": True, **where} if where else {}
-
-
-def _id(text: str) -> str:
-    return quote(text, safe="")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import anyio
 import httpx
@@ -13,7 +12,7 @@ from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.bodies import FileBody, MultipartBody, Progress, attributes_field
 from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, known_of
 from awe_client.sdk.replies import Page, view
-from awe_client.sdk.transport import Params, Transport, raise_for_error
+from awe_client.sdk.transport import Params, Transport, path_segment, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
 from shared_models.views import IndexView, NodeView, Stored
 
@@ -170,7 +169,7 @@ class NodeCalls:
     async def build_index(self, node_id: str, kind: str) -> IndexView:
         """Build an index (size, line, record, chunkrecord) on a node."""
         index = await self._transport.call(
-            "PUT", f"{_path(node_id)}/index/{quote(kind, safe='')}", repeatable=True, timeout_s=3600.0
+            "PUT", f"{_path(node_id)}/index/{path_segment(kind)}", repeatable=True, timeout_s=3600.0
         )
         return view(IndexView, index)
 
@@ -190,4 +189,4 @@ def _upload_body(
 
 
 def _path(node_id: str) -> str:
-    return "/node/" + quote(node_id, safe="")
+    return "/node/" + path_segment(node_id)

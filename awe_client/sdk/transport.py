@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -304,3 +305,13 @@ def _clean(params: Params | None) -> dict[str, str | list[str]] | None:
         else:
             kept[name] = "" if value is True else str(value)
     return kept
+
+
+def path_segment(text: str) -> str:
+    """An id as one segment of a path; whatever it holds, it stays one.
+
+    Raises BadRequest for a text that no path can hold as a segment.
+    """
+    if text in ("", ".", ".."):
+        raise BadRequest(f"'{text}' is not an id")
+    return quote(text, safe="")

@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator
 from typing import Any, Literal
-from urllib.parse import quote
 
 import anyio
 
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.replies import Page, view, views
-from awe_client.sdk.transport import Body, Params, Transport
+from awe_client.sdk.transport import Body, Params, Transport, path_segment
 from shared_models.errors import BadRange
 from shared_models.faces import WhyRow
 from shared_models.states import WorkunitState
@@ -46,18 +45,20 @@ class WorkCalls:
 
     async def get_work(self, workunit_id: str) -> WorkunitView:
         """Return one workunit. Raises WorkunitNotFound."""
-        return view(WorkunitView, await self._transport.call("GET", f"/work/{_id(workunit_id)}"))
+        return view(WorkunitView, await self._transport.call("GET", f"/work/{path_segment(workunit_id)}"))
 
     async def why_work(self, workunit_id: str) -> list[WhyRow]:
         """Say what a workunit waits for."""
-        rows = await self._transport.call("GET", f"/work/{_id(workunit_id)}", params={"why": True})
+        rows = await self._transport.call("GET", f"/work/{path_segment(workunit_id)}", params={"why": True})
         return views(WhyRow, rows)
 
     async def read_log(self, workunit_id: str, name: LogName, *, offset: int = 0) -> bytes:
         """Return a log's bytes from `offset` on; empty if there is nothing (yet) behind it."""
         headers = {"Range": f"bytes={offset}-"} if offset else None
         try:
-            reply = await self._transport.send("GET", f"/work/{_id(workunit_id)}/log/{name}", headers=headers)
+            reply = await self._transport.send(
+                "GET", f"/work/{path_segment(workunit_id)}/log/{name}", headers=headers
+            )
         except BadRange:
             return b""
         return reply.content if reply.status_code == 206 or not offset else reply.content[offset:]
@@ -94,7 +95,7 @@ class WorkCalls:
         params: Params = {"attempt": attempt, "offset": offset}
         await self._transport.call(
             "PUT",
-            f"/work/{_id(workunit_id)}/log/{name}",
+            f"/work/{path_segment(workunit_id)}/log/{name}",
             params=params,
             content=body,
             headers=headers,
@@ -103,9 +104,7 @@ class WorkCalls:
 
     async def work_report(self, workunit_id: str, name: str = "stdout") -> str:
         """Return a stored log (stdout, stderr, worknotes) as text."""
-        text: Any = await self._transport.call("GET", f"/work/{_id(workunit_id)}", params={"report": name})
+        text: Any = await self._transport.call(
+            "GET", f"/work/{path_segment(workunit_id)}", params={"report": name}
+        )
         return str(text)
-
-
-def _id(text: str) -> str:
-    return quote(text, safe="")

@@ -639,3 +639,21 @@ def test_it_says_its_version_and_helps(site: AweEnv) -> None:
         assert re.search(rf"\b{command}\b", helped)
     assert "\x1b" not in helped
     assert "--upload" in said(site.awe("submit", "--help"))
+
+
+def test_a_full_disk_a_missing_folder_and_an_empty_id_are_told_in_one_line(
+    site: AweEnv, reads: Path, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [str(BIN / "awe"), "jobs", "--server", site.server.url],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert ran.stderr == "awe: No space left on device\n"
+    node = said(site.awe("node", "put", str(reads))).strip()
+    for target in (tmp_path, tmp_path / "missing" / "x"):
+        refused = site.awe("node", "get", node, "-o", str(target))
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+    assert "is not an id" in site.awe("show", "").stderr

@@ -390,6 +390,37 @@ async def test_a_download_is_resumed_checked_and_renamed(server: FakeServer, tmp
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+async def test_a_download_replaces_nothing_but_a_plain_file(
+    server: FakeServer, tmp_path: Path, kind: str
+) -> None:
+    node = server.add_node(b"new")
+    target, elsewhere = tmp_path / "x", tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"old")
+    if kind == "folder":
+        target.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to(elsewhere)
+    before = os.lstat(target)
+    async with AsyncAweClient(server.url) as awe:
+        with pytest.raises(BadRequest, match="not a plain file"):
+            await awe.download_node(node, target)
+    assert os.lstat(target).st_ino == before.st_ino
+    assert elsewhere.read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "elsewhere"}
+
+
+@pytest.mark.parametrize("text", ["", ".", ".."])
+async def test_what_cannot_be_an_id_is_not_sent(server: FakeServer, text: str) -> None:
+    async with AsyncAweClient(server.url) as awe:
+        with pytest.raises(BadRequest, match="is not an id"):
+            await awe.get_job(text)
+        with pytest.raises(BadRequest, match="is not an id"):
+            await awe.get_node(text)
+
+
 async def test_a_damaged_download_is_not_there(tmp_path: Path) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         if "download" in request.url.params:

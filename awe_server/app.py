@@ -142,6 +142,7 @@ async def _serve(settings: Settings) -> None:
         server.should_exit = True
         await asyncio.gather(serving, return_exceptions=True)
         await services.engine.stop()
+        log.info("server_stopped")
 
 
 def run(settings: Settings) -> int:

@@ -83,6 +83,7 @@ class RequestMessage(TypedDict):
     wait_s: NotRequired[float]
     free: NotRequired[FreeMessage | None]
     draining: NotRequired[bool]
+    leaving: NotRequired[bool]  #: the last exchange of this incarnation
 
 
 class TaskForClient(TypedDict):
@@ -134,6 +135,7 @@ class ReplyMessage(TypedDict):
     work: list[GrantMessage]
     discard: list[tuple[str, int]]
     suspended: bool
+    suspend_reason: NotRequired[str]
     stop: bool
     superseded: bool
     logs: NotRequired[list[tuple[str, int]]]  #: attempts whose live log somebody follows
@@ -180,6 +182,7 @@ class ExchangeRequest:
     wait_s: float
     free: Free | None
     draining: bool
+    leaving: bool = False
 
 
 def check_exchange(data: object) -> ExchangeRequest:
@@ -202,6 +205,7 @@ def check_exchange(data: object) -> ExchangeRequest:
         wait_s=min(seconds(data, "wait_s"), MAX_WAIT_S),
         free=None if free is None else _free(free),
         draining=flag(data, "draining"),
+        leaving=flag(data, "leaving"),
     )
 
 

@@ -200,6 +200,7 @@ class World:
             "wait_s": 0.0,
             "free": PLENTY,
             "draining": False,
+            "leaving": False,
         }
         finished = x.pop("finished", {})
         request = ExchangeRequest(**{**fields, **x})

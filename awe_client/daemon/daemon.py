@@ -287,7 +287,7 @@ class Daemon:
             self._discard((work, attempt))
         if reply["suspended"] != self._suspended:
             self._suspended = reply["suspended"]
-            log.warning("suspended" if self._suspended else "resumed")
+            self._log_suspension(reply.get("suspend_reason", ""))
         if reply["stop"]:
             self._workshop.drop_all()
             self.drain("the server said stop")
@@ -295,6 +295,13 @@ class Daemon:
             return
         self._workshop.follow_logs([(work, attempt) for work, attempt in reply.get("logs") or ()])
         self._admit(reply)
+
+    def _log_suspension(self, reason: str) -> None:
+        if self._suspended:
+            resume = f"awe clients --resume {self._root.client_id}"
+            log.warning("suspended", extra={"reason": reason, "resume_with": resume})
+        else:
+            log.info("resumed")
 
     def refused(self, key: AttemptKey) -> None:
         """The server will never take this report.

@@ -112,6 +112,15 @@ class ExchangeLoop:
                 self._max_reports = min(self._max_reports * 2, MAX_REPORTS)
                 self._set_lease(float(reply["lease_s"]))
                 self._port.take(reply)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Say goodbye, once: nobody has to wait for the end of our lease. A server that is away finds out."""
+        request = await self._compose()
+        try:
+            await self._send({**request, "wait_s": 0.0, "leaving": True})
+        except AweError as exc:
+            log.debug("not_left", extra={"error": str(exc)})
 
     async def close(self) -> None:
         """End the requests that nobody waits for."""
@@ -130,7 +139,8 @@ class ExchangeLoop:
                 if not exc.retryable and not self._port.holds():
                     raise
                 self._servers.failed(server)
-                log.warning("not_registered", extra={"server": server.base_url, "error": str(exc)})
+                level = logging.WARNING if self._patience.failures else logging.INFO
+                log.log(level, "not_registered", extra={"server": server.base_url, "error": str(exc)})
                 await self._patience.wait(exc)
                 continue
             self._patience.reset()

@@ -9,11 +9,11 @@ import orjson
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-class _Text(logging.Formatter):
-    """`2026-01-31T12:00:00 WARNING exchange_failed error=…`."""
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00Z WARNING exchange_failed error=…`: UTC, as the server's log."""
 
     def format(self, record: logging.LogRecord) -> str:
-        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created))
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         facts = "".join(f" {name}={_plain(value)}" for name, value in facts_of(record).items())
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
         return f"{when} {record.levelname} {record.getMessage()}{facts}{trace}"
@@ -42,7 +42,7 @@ def facts_of(record: logging.LogRecord) -> dict[str, object]:
 def configure(*, as_json: bool, verbose: bool) -> None:
     """Send this program's log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if as_json else _Text())
+    handler.setFormatter(_Json() if as_json else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

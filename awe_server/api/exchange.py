@@ -93,7 +93,7 @@ async def serve(request: Request) -> Response:
     followed: Followed = request.app.state.followed
     reply = await _settle(services, client_id, x)
     logs = followed.among(x.holds)
-    if reply.is_empty and not followed.is_news(client_id, logs) and x.wait_s > 0:
+    if reply.is_empty and not followed.is_news(client_id, logs) and x.wait_s > 0 and not x.leaving:
         reply, logs = await _wait(services, followed, client_id, x, reply)
     followed.told(client_id, logs)
     data = await _data(services, client_id, x, reply)
@@ -160,7 +160,7 @@ async def _data(
                 tasks[task.id] = task_for_client(task)
                 nodes[task.id] = await _cut_node(services.nodes, task) if grant.part else None
             work.append(_grant(services.nodes, grant, nodes[task.id]))
-    return {
+    data: dict[str, Any] = {
         "lease_s": reply.lease_s,
         "results": reply.results,
         "tasks": tasks,
@@ -170,6 +170,9 @@ async def _data(
         "stop": reply.stop,
         "superseded": superseded,
     }
+    if reply.suspend_reason:
+        data["suspend_reason"] = reply.suspend_reason
+    return data
 
 
 def task_for_client(task: Task) -> Document:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from awe_server.scheduler.demands import forget_eligible
-from awe_server.scheduler.failure import Failure, end_badly, withdraw
+from awe_server.scheduler.failure import Failure, end_badly, withdraw, withdraw_all
 from awe_server.scheduler.holder import RESTARTED
 from awe_server.scheduler.state import Client, Context, Document, Removal, State
 from shared_models.errors import ClientNotFound
@@ -45,6 +45,7 @@ def register(
         client.regtime = ctx.wall_s
     incarnation = str(profile.get("incarnation") or "")
     restarted = not incarnation or incarnation != client.incarnation
+    state.changes.left = True  # it may have become another one
     client.describe(profile)
     forget_eligible(client)
     client.incarnation = incarnation
@@ -130,6 +131,13 @@ def reap(state: State, ctx: Context) -> None:
             forget_client(state, client)
 
 
+def leave(state: State, ctx: Context, client: Client) -> None:
+    """The client says goodbye: offline at once; what it still holds is queued again with nobody to blame."""
+    withdraw_all(state, ctx, client, "its client has left")
+    client.withdrawn = {}
+    _go_offline(state, ctx, client, reason="left")
+
+
 def forget_client(state: State, client: Client) -> None:
     """Drop a client that holds nothing from memory and store."""
     del state.clients[client.id]
@@ -137,12 +145,17 @@ def forget_client(state: State, client: Client) -> None:
     state.changes.removals.append(Removal("clients", "id", client.id))
 
 
-def _lose(state: State, ctx: Context, client: Client) -> None:
+def _go_offline(state: State, ctx: Context, client: Client, **reason: str) -> None:
+    state.changes.left = True
     client.offline = True
     client.offline_s = ctx.now_s
     client.last_grants = []
     state.touch_client(client)
-    state.record("CU", clientid=client.id, name=client.name)
+    state.record("CU", clientid=client.id, name=client.name, **reason)
+
+
+def _lose(state: State, ctx: Context, client: Client) -> None:
+    _go_offline(state, ctx, client)
     while client.holds:
         unit = next(iter(client.holds.values()))
         end_badly(state, ctx, unit, Failure(FailureKind.LOST, message=f"client {client.id} was lost"))

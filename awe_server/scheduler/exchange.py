@@ -2,19 +2,23 @@
 
 A request that is repeated (same request_id) gets the grants it got before, never others; if it got none, it
 may get some now: that is also how the runtime asks again for a request that waits. Which of several waiting
-requests is the present one is `is_current`.
+requests is the present one is `is_current`. What the request before was given and the client does not list
+(it gave that request up, or its reply was lost) comes again, as the same attempts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.checkout import Grant, grant
-from awe_server.scheduler.clients import seen, take_back_unlisted, told_to_stop
+from awe_server.scheduler.clients import leave, seen, take_back_unlisted, told_to_stop
 from awe_server.scheduler.report import settle
 from awe_server.scheduler.state import Client, Context, Document, State
 from shared_models.errors import LeaseLost, StaleExchange, WorkunitNotFound
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.messages import ExchangeRequest, ReportResult, ResultMessage
+
+#: So often a grant is sent to a client that does not list it; then it is queued again.
+MAX_SENT = 3
 
 
 @dataclass(slots=True)
@@ -26,6 +30,7 @@ class ExchangeReply:
     grants: list[Grant] = field(default_factory=list)
     discard: list[tuple[WorkunitId, int]] = field(default_factory=list)
     suspended: bool = False
+    suspend_reason: str = ""
     stop: bool = False
     skipped: dict[str, int] = field(default_factory=dict)  #: why there is no work
 
@@ -51,11 +56,13 @@ def exchange(
         return _stop(state, client_id, x)
     if not is_current(state, client_id, x.incarnation, x.request_id):
         raise StaleExchange
-    repeated = x.request_id == client.last_request
-    if not repeated:
+    before: list[Grant] = []
+    if x.request_id != client.last_request:
         client.last_request = x.request_id
-        client.last_grants = []
+        before, client.last_grants = client.last_grants, []
     seen(state, ctx, client, x.wait_s)
+    if x.draining and not client.draining:
+        state.changes.left = True
     client.draining = x.draining
     reply = ExchangeReply(state.rules.lease_s)
     for r in x.reports:
@@ -66,9 +73,14 @@ def exchange(
         except WorkunitNotFound:
             result = "unknown"
         reply.results.append({"work": r.work, "attempt": r.attempt or 0, "result": result})
+    may_get = client.is_live and not state.queue_suspended
+    if before and may_get:
+        client.last_grants = _unseen(client, before, x)
     _compare(state, ctx, client, x, reply)
-    reply.suspended = client.suspended
-    if x.want > 0 and client.is_live and not state.queue_suspended:
+    reply.suspended, reply.suspend_reason = client.suspended, client.suspend_reason
+    if x.leaving:
+        leave(state, ctx, client)
+    elif may_get:
         _give(state, ctx, client, x, reply)
     return reply
 
@@ -107,11 +119,32 @@ def _compare(state: State, ctx: Context, client: Client, x: ExchangeRequest, rep
         )
 
 
+def _unseen(client: Client, before: list[Grant], x: ExchangeRequest) -> list[Grant]:
+    """Grants of the request before whose reply the client did not see: they are given to it again.
+
+    Also if it asks for fewer now, or none: that it would not have done with them in hand.
+    """
+    listed = set(x.holds)
+    unseen = [
+        g
+        for g in before
+        if g.is_held
+        and client.holds.get(g.workunit_id) is g.unit
+        and (g.workunit_id, g.attempt) not in listed
+        and g.sent < MAX_SENT
+    ]
+    for g in unseen:
+        g.sent += 1
+    return unseen
+
+
 def _give(state: State, ctx: Context, client: Client, x: ExchangeRequest, reply: ExchangeReply) -> None:
     if client.last_grants:
         reply.grants = [
             g for g in client.last_grants if client.holds.get(g.workunit_id) is g.unit and g.is_held
         ]
+        return
+    if x.want == 0:
         return
     result = grant(state, ctx, client, x.want, x.free)
     client.last_grants = reply.grants = result.grants

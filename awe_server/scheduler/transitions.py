@@ -105,16 +105,16 @@ CLIENT_MOVES: Moves[C] = {
     C.IDLE: {
         C.BUSY: "got a workunit",
         C.SUSPEND: "failed too often in a row, or suspended by a person",
-        C.OFFLINE: "lease ran out",
+        C.OFFLINE: "lease ran out, or it left",
     },
     C.BUSY: {
         C.IDLE: "last workunit settled",
         C.SUSPEND: "failed too often in a row, or suspended by a person",
-        C.OFFLINE: "lease ran out, work requeued",
+        C.OFFLINE: "lease ran out or it left, work requeued",
     },
     C.SUSPEND: {
         C.IDLE: "resumed, or its blame was taken back",
-        C.OFFLINE: "lease ran out",
+        C.OFFLINE: "lease ran out, or it left",
     },
     C.OFFLINE: {C.IDLE: "heard of again", C.SUSPEND: "heard of again, still suspended"},
 }

@@ -433,6 +433,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             wait_s=0.0,
             free=SMALL if c % 8 == 7 else PLENTY,
             draining=b % 16 == 15,
+            leaving=b % 32 == 30,
         )
         client.last_request = request
         self.send(client, request, lost)
@@ -456,7 +457,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         ids = [r.work for r in request.reports]
         known = self.state.clients.get(client.id)
         repeated = known is not None and known.last_request == request.request_id
-        earlier = [g for g in known.last_grants if g.is_held] if known and repeated else []
+        earlier = [g for g in known.last_grants if g.is_held] if known else []
         generations = self._generations(ids)
         try:
             reply = exchange(self.state, self.ctx, client.id, request, self.server.finished(*ids))
@@ -466,9 +467,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         for result in reply.results:
             if result["result"] == "accepted":
                 self._accepted(WorkunitId(result["work"]), generations)
-        if earlier and not self.state.queue_suspended and known is not None and known.is_live:
+        may_get = known is not None and known.is_live and not self.state.queue_suspended
+        if earlier and repeated and may_get:
             assert reply.grants == earlier, "a repeated request was given other work"
         self.server.history.granted(self.state, [g for g in reply.grants if g not in earlier])
+        listed = set() if repeated else set(request.holds)
+        given_twice = [g for g in reply.grants if (g.workunit_id, g.attempt) in listed]
+        assert not given_twice, f"{given_twice} are listed as held and were given again"
         if not lost:
             client.last_request = None
             client.spool.clear()

@@ -321,6 +321,7 @@ class FakeServer:
             "work": work,
             "discard": discard,
             "suspended": self.suspended,
+            **({"suspend_reason": "manually suspended"} if self.suspended else {}),
             "stop": self.stop,
             "superseded": False,
             "logs": self.follow,

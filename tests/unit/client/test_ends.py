@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import logging
 import os
 import re
 import secrets
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, wall_limits
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.spool import Spool
@@ -241,6 +244,40 @@ async def test_refused_starts_are_tried_again_with_fewer_slots(
     assert any("could not start processes" in x.get("trouble", "") for x in server.exchanges)
 
 
+async def test_a_drained_daemon_says_goodbye_in_its_last_exchange(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    daemon = start()
+    [work] = await server.add_task(script=["sleep 0.3"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    daemon.drain("a test")
+    assert await asyncio.wait_for(daemon.task, 10) == 0  # type: ignore[attr-defined]
+    assert server.results[work]
+    *before, last = server.exchanges
+    assert last["leaving"] is True
+    assert (last["holds"], last["reports"], last["want"], last["draining"]) == ([], [], 0, True)
+    assert not any("leaving" in x for x in before)
+
+
+async def test_a_server_that_is_away_does_not_hold_up_the_end(server: FakeServer, start: MakeDaemon) -> None:
+    daemon = start()
+    await server.until(lambda: bool(server.exchanges))
+    server.black_hole = True
+    daemon.drain("a test")
+    assert await asyncio.wait_for(daemon.task, 5) == 0  # type: ignore[attr-defined]
+
+
+def test_log_lines_for_people_tell_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    record = logging.makeLogRecord({"levelname": "INFO", "msg": "draining", "created": 1_767_268_800.0})
+    try:
+        assert logs.TextFormatter().format(record) == "2026-01-01T12:00:00Z INFO draining"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
@@ -255,6 +292,7 @@ async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
     text = (tmp_path / "daemon.log").read_text()
     events = [json.loads(line) for line in text.splitlines()]
     assert {"registered", "attempt_failed", "draining", "stopped"} <= {e["event"] for e in events}
+    assert "not_left" not in text
     assert "very-secret" not in text
     assert server.requests[-1][3]["authorization"] == "CG_TOKEN very-secret"
 

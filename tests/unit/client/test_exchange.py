@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 from collections import Counter
 from itertools import pairwise
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from awe_client.daemon import logs
+from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, refusal
 from tests.unit.client.conftest import MakeDaemon, settings_for
 
@@ -244,16 +247,37 @@ async def test_our_token_goes_to_our_server_only(server: FakeServer, start: Make
 
 
 async def test_a_suspended_client_asks_for_nothing_until_told_otherwise(
-    server: FakeServer, start: MakeDaemon
+    server: FakeServer, start: MakeDaemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.suspended = True
     server.lease_s = 0.6
+    caplog.set_level("INFO", "awe_client")
     start()
     await server.until(lambda: len(server.exchanges) >= 2)
     assert server.exchanges[1]["want"] == 0
     server.suspended = False
     [work] = await server.add_task()
     assert (await server.result(work))["outcome"] == "done"
+    told = [r for r in caplog.records if r.getMessage() in ("suspended", "resumed")]
+    assert [(r.getMessage(), r.levelname) for r in told] == [("suspended", "WARNING"), ("resumed", "INFO")]
+    facts = logs.facts_of(told[0])
+    assert facts["reason"] == "manually suspended"
+    assert re.fullmatch(r"awe clients --resume [0-9a-f-]{36}", str(facts["resume_with"]))
+
+
+async def test_the_first_registration_that_fails_is_no_alarm(
+    server: FakeServer, start: MakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that is started beside its server may be there first."""
+    caplog.set_level("INFO", "awe_client")
+    server.refuse = refusal(503, "starting", "the server reads its state")
+    start()
+    await eventually(lambda: len(server.requests) >= 2)
+    server.refuse = None
+    await server.until(lambda: bool(server.exchanges))
+    levels = [r.levelname for r in caplog.records if r.getMessage() == "not_registered"]
+    assert levels[0] == "INFO"
+    assert set(levels[1:]) == {"WARNING"}
 
 
 async def test_stop_ends_the_daemon(server: FakeServer, start: MakeDaemon) -> None:

@@ -6,9 +6,10 @@ from awe_server.scheduler.exchange import is_current
 from awe_server.scheduler.jobs import suspend_job
 from awe_server.scheduler.queue import suspend_queue
 from awe_server.scheduler.suspension import remove_client, suspend_client
+from awe_server.scheduler.why import why_job
 from shared_models.errors import ClientNotFound, StaleExchange
 from shared_models.ids import ClientId, WorkunitId
-from shared_models.states import WorkunitState
+from shared_models.states import FailureKind, WorkunitState
 from tests.builders import Stored, World, a_job, a_report, changed, job_id, snapshot
 
 C1 = ClientId("c1")
@@ -57,14 +58,60 @@ class TestHolds:
     """Both sides agree on what is held after each exchange."""
 
     def test_held_here_and_not_there_is_queued_at_once(self, world: World) -> None:
-        """L-07: the reply with the grant was lost."""
+        """L-07: it was granted, and the client dropped it."""
         world.client()
         world.submit(a_job().task("t", parts=2))
-        (lost,) = world.exchange(want=1).grants
+        (dropped,) = world.exchange(want=1).grants
+        world.exchange()  # lists it
         reply = world.exchange(want=2, holds=[])
         assert [g.rank for g in reply.grants] == [1, 2]
-        assert (lost.unit.attempt, lost.unit.given_back, lost.unit.failed, lost.unit.lost) == (2, 1, 0, 0)
-        assert not lost.is_held
+        unit = dropped.unit
+        assert (unit.attempt, unit.given_back, unit.failed, unit.lost) == (2, 1, 0, 0)
+        assert not dropped.is_held
+
+    def test_a_grant_whose_reply_was_given_up_comes_again_as_the_same_attempt(self, world: World) -> None:
+        """A client that has something to report does not wait for the reply that is under way."""
+        world.client()
+        world.submit(a_job().task("t", parts=9))
+        (running,) = world.exchange(want=1).grants
+        holds = [(running.unit.id, 1)]
+        unseen = world.exchange(want=2, holds=holds).grants
+        world.state.take()
+        reply = world.exchange(want=2, holds=holds, reports=[a_report(running.unit)])
+        assert reply.grants == unseen
+        assert [(g.unit.attempt, g.unit.given_back) for g in unseen] == [(1, 0), (1, 0)]
+        assert changed(world.state.take()) == {"t": "in-progress", "t_1": "completed", "c1": "active-busy"}
+        assert [g.rank for g in world.exchange(want=1).grants] == [4]
+
+    @pytest.mark.parametrize("want", [0, 1])
+    def test_all_of_it_comes_again_although_less_is_asked_for(self, world: World, want: int) -> None:
+        """How far a client fetches ahead changes from moment to moment."""
+        world.client()
+        world.submit(a_job().task("t", parts=9))
+        first = world.exchange(want=3).grants
+        for _ in range(2):
+            assert world.exchange(want=want, holds=[], request_id=7).grants == first
+        assert [g.unit.given_back for g in first] == [0, 0, 0]
+
+    def test_to_a_client_that_drains_it_does_not(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t"))
+        (grant,) = world.exchange(want=1).grants
+        assert world.exchange(want=1, holds=[], draining=True).grants == []
+        assert grant.unit.state is WorkunitState.QUEUED
+
+    def test_what_was_settled_meanwhile_does_not_come_again(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t", parts=3))
+        done, failed, lasts = world.exchange(want=3).grants
+        reports = [a_report(done.unit), a_report(failed.unit, outcome="failed", kind=FailureKind.COMMAND)]
+        assert world.exchange(want=3, holds=[], reports=reports).grants == [lasts]
+
+    def test_a_client_that_never_lists_it_does_not_get_it_for_ever(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t"))
+        attempts = [world.exchange(want=1, holds=[]).grants[0].attempt for _ in range(7)]
+        assert attempts == [1, 1, 1, 2, 2, 2, 3]
 
     def test_held_there_and_not_here_is_to_be_discarded(self, world: World) -> None:
         world.client()
@@ -232,6 +279,40 @@ def test_an_unknown_client_registers_and_a_removed_one_stops(world: World) -> No
     assert reply.discard == [(unit.id, 1)]
     assert [r["result"] for r in reply.results] == ["lease_lost"]
     assert unit.state is WorkunitState.QUEUED
+
+
+class TestLeaving:
+    """A client that ends in good order says goodbye."""
+
+    def test_it_is_offline_at_once_and_keeps_its_counters(self, world: World) -> None:
+        client = world.client()
+        job = world.submit(a_job().task("t", parts=2))
+        unit = world.take()
+        assert world.exchange(holds=[], reports=[a_report(unit)], draining=True).results
+        world.state.take()
+        reply = world.exchange(draining=True, leaving=True)
+        assert (reply.grants, reply.stop) == ([], False)
+        changes = world.state.take()
+        assert changed(changes) == {"c1": "offline"}
+        assert [(e.code, e.fields["reason"]) for e in changes.events] == [("CU", "left")]
+        assert (client.total_completed, client.total_checkout) == (1, 1)
+        reasons = [row["reason"] for row in why_job(world.state, world.ctx, job.id)]
+        assert "no live client (1 offline)" in reasons
+
+    def test_what_it_holds_is_queued_with_nobody_to_blame(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t"))
+        unit = world.take()
+        world.exchange(leaving=True)
+        assert (unit.state, unit.given_back, unit.lost) == (WorkunitState.QUEUED, 1, 0)
+
+    def test_it_may_come_back(self, world: World) -> None:
+        client = world.client()
+        world.exchange(leaving=True, draining=True)
+        world.client(incarnation="i2")
+        assert client.is_live
+        world.pass_s(59)
+        assert client.is_live
 
 
 def test_parts_are_told(world: World) -> None:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """As `main`, but returns the exit code."""
-    options = _parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     try:
         settings = settings_of(options)
     except ValueError as exc:
@@ -101,7 +101,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
     parser = argparse.ArgumentParser(prog="awe-client", description="Run commands for an AWE server.")
     parser.add_argument("--version", action="version", version=f"awe-client {package_version()}")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -1,5 +1,6 @@
 """Who gets what, in which order, and what a checkout changes."""
 
+from collections.abc import Callable
 from time import process_time
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 
 from awe_server.scheduler.checkout import checkout
 from awe_server.scheduler.clients import register
+from awe_server.scheduler.demands import offer_skipped
 from awe_server.scheduler.jobs import resume_job, set_clientgroups, set_priority, suspend_job
 from awe_server.scheduler.queue import resume_queue, suspend_queue
-from awe_server.scheduler.suspension import resume_client, suspend_client
+from awe_server.scheduler.suspension import remove_client, resume_client, suspend_client
 from awe_server.scheduler.tick import tick
 from awe_server.scheduler.why import why_job
 from shared_models.documents import JobDocument
@@ -288,6 +290,22 @@ class TestEligible:
         assert names(world, want=1, available_bytes=51) == ["1t1"]
 
 
+def fall_silent(world: World) -> None:
+    world.now_s += 59
+    world.exchange("c1")
+    world.pass_s(1)
+
+
+#: How c2 comes to take no more work.
+LEAVING: dict[str, Callable[[World], object]] = {
+    "suspended": lambda world: suspend_client(world.state, world.ctx, ClientId("c2")),
+    "removed": lambda world: remove_client(world.state, world.ctx, ClientId("c2")),
+    "draining": lambda world: world.exchange("c2", draining=True),
+    "silent": fall_silent,
+    "other group": lambda world: world.client("c2", apps=["another"]),
+}
+
+
 class TestSkipList:
     """A workunit that failed on a client goes to another, unless there is none."""
 
@@ -351,6 +369,25 @@ class TestSkipList:
         suspend_client(world.state, world.ctx, other.id)
         assert world.take() is unit
         assert unit.witness is None
+
+    @pytest.mark.parametrize("how", LEAVING)
+    def test_it_is_offered_again_when_the_other_client_takes_no_more_work(
+        self, world: World, how: str
+    ) -> None:
+        world.client()
+        world.client("c2")
+        world.submit(a_job().task("t"))
+        unit = world.take()
+        world.fail(unit)
+        world.pass_s(1)
+        assert skipped(world) == {"skip_list": 1}
+        world.state.take()
+        LEAVING[how](world)
+        offer_skipped(world.state)
+        assert world.state.take().work == {unit.task.demand: 1}
+        offer_skipped(world.state)
+        assert not world.state.take().work
+        assert world.take() is unit
 
     def test_fresh_ranks_are_given_although_another_one_is_skipped(self, world: World) -> None:
         world.client()

@@ -8,15 +8,18 @@ from rich.text import Text
 from awe_client.api import AweClient
 from awe_client.cli.lookup import job_id_of, work_or_job_id_of
 from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgument, Json, Server
-from awe_client.cli.output import note, print_json, print_line, print_table, state_text
+from awe_client.cli.output import (
+    moment,
+    note,
+    print_json,
+    print_line,
+    print_table,
+    state_in_words,
+    state_text,
+)
 from awe_client.cli.watch import done_and_total, watch_job
-from shared_models.times import ZERO_TIME
-from shared_models.views import JobView, TaskView
-
-
-def moment(text: str) -> str:
-    """A time for people: to the second, or nothing if it never came."""
-    return "" if text == ZERO_TIME else text[:19].replace("T", " ")
+from shared_models.states import TaskState
+from shared_models.views import IOView, JobView, TaskView
 
 
 def jobs(
@@ -85,14 +88,17 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     print_table(("JOB", ""), [(key, value) for key, value in facts if value])
     print_line("")
     print_table(("TASK", "STATE", "DONE", "COMMAND", "NOTES"), [_task_row(task) for task in shown.tasks])
-    outputs = [
-        (task.task_name, file.filename, str(file.size), file.node)
-        for task in shown.tasks
-        for file in task.outputs
-    ]
+    outputs = [_output_row(task, file) for task in shown.tasks for file in task.outputs]
     if outputs:
         print_line("")
         print_table(("TASK", "OUTPUT", "BYTES", "NODE"), outputs)
+
+
+def _output_row(task: TaskView, file: IOView) -> tuple[str, ...]:
+    """An output with its size and node, once it has a file."""
+    has_file = task.state == TaskState.COMPLETED and file.node not in ("", "-")
+    size, node = (str(file.size), file.node) if has_file else ("-", "-")
+    return task.task_name, file.filename, size, node
 
 
 def _task_row(task: TaskView) -> tuple[str | Text, ...]:
@@ -129,9 +135,9 @@ def why(what: JobOrWorkArgument, server: Server = DEFAULT_SERVER, as_json: Json 
 
 def _standing(awe: AweClient, id: str, is_work: bool) -> str:
     if is_work:
-        return f"workunit {id} is {awe.get_work(id).state}"
+        return f"workunit {id} is {state_in_words(awe.get_work(id).state)}"
     job = awe.get_job(id)
-    return f"job {job.jid} is {job.state}"
+    return f"job {job.jid} is {state_in_words(job.state)}"
 
 
 def _say(text: str, as_json: bool) -> None:

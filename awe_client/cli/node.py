@@ -7,7 +7,7 @@ import typer
 
 from awe_client.api import AweClient
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
-from awe_client.cli.output import note, print_json, print_line, print_table
+from awe_client.cli.output import moment, note, print_json, print_line, print_table
 from awe_client.cli.sizes import format_bytes
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.submit import upload
@@ -86,7 +86,7 @@ def ls(
 
 def _row(node: NodeView) -> tuple[str, ...]:
     file = node.file or NodeFile()
-    return node.id, format_bytes(file.size), file.name, node.created_on[:19]
+    return node.id, format_bytes(file.size), file.name, moment(node.created_on)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from typing import Any
 #: Where the command's standard output goes unless it is declared otherwise; it is kept as an output.
 STDOUT_NAME = "stdout.txt"
 
+TASK_NAME = "run"
+
 
 @dataclass(slots=True)
 class OneTask:
@@ -35,7 +37,7 @@ class OneTask:
         if self.array is not None:
             public["AWE_ARRAY_FIRST"] = str(self.array[0])
         task: dict[str, Any] = {
-            "taskid": "0",
+            "taskid": TASK_NAME,
             "cmd": {
                 "name": program,
                 "args_array": arguments,

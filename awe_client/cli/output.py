@@ -12,6 +12,7 @@ from rich.text import Text
 
 from shared_models.errors import AweError, BadRequest, NotFound, ServerUnreachable
 from shared_models.states import JobState
+from shared_models.times import ZERO_TIME
 from shared_models.views import JobView
 
 EXIT_OK = 0
@@ -60,6 +61,16 @@ def print_line(text: str) -> None:
 def note(text: str) -> None:
     """Say something about what happens, beside the result."""
     console(stderr=True).print(Text(text))
+
+
+def moment(text: str) -> str:
+    """A time for people: UTC to the second, or nothing if it never came."""
+    return "" if text in ("", ZERO_TIME) else f"{text[:19]}Z"
+
+
+def state_in_words(state: str) -> str:
+    """A state as the end of a sentence: `the job is …`."""
+    return "suspended" if state == JobState.SUSPEND else state
 
 
 def state_text(state: str) -> Text:

@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from awe_client.api import AweClient
+from awe_client.cli.lookup import client_id_of
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
 from awe_client.cli.output import note, print_json, print_line, print_table, state_text
 from shared_models.views import ClientView
@@ -16,15 +17,16 @@ def clients(
     status: Annotated[
         str, typer.Option(help="Only clients of this status: idle, busy, suspend, offline.")
     ] = "",
-    suspend: Annotated[str, typer.Option(metavar="ID", help="Give this client no more work.")] = "",
-    resume: Annotated[str, typer.Option(metavar="ID", help="Let this client work again.")] = "",
+    suspend: Annotated[str, typer.Option(metavar="ID|NAME", help="Give this client no more work.")] = "",
+    resume: Annotated[str, typer.Option(metavar="ID|NAME", help="Let this client work again.")] = "",
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """List clients; suspend or resume one."""
     with AweClient(server) as awe:
         if suspend or resume:
-            text = awe.suspend_client(suspend) if suspend else awe.resume_client(resume)
+            id = client_id_of(awe, suspend or resume)
+            text = awe.suspend_client(id) if suspend else awe.resume_client(id)
             print_json({"message": text}) if as_json else print_line(text)
             return
         found = awe.list_clients(group=group or None, status=status or None).items

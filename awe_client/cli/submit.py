@@ -92,15 +92,44 @@ def bind_inputs(raw: bytes, nodes: dict[str, str]) -> bytes:
 def _bind(task: dict[str, Any], nodes: dict[str, str]) -> list[str]:
     bound = []
     for key in ("inputs", "predata"):
-        files = task.get(key) or []
-        named = files.items() if isinstance(files, dict) else [(file["filename"], file) for file in files]
-        for name, file in named:
+        for name, file in _files(task, key):
             if name in nodes and not file.get("origin"):
                 for old in ("url", "host"):
                     file.pop(old, None)
                 file["node"] = nodes[name]
                 bound.append(name)
     return bound
+
+
+def check_sources(raw: bytes) -> None:
+    """Refuse inputs that come from nowhere, and say how they can be given.
+
+    Raises InvalidDocument with a problem for each of them.
+    """
+    try:
+        homeless = {name: None for task in orjson.loads(raw)["tasks"] for name in _homeless(task)}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return  # the server says precisely what is wrong with it
+    if homeless:
+        problems = [f"no file is given for input {name}: add --upload {name}=PATH" for name in homeless]
+        raise InvalidDocument(problems=problems)
+
+
+def _homeless(task: dict[str, Any]) -> list[str]:
+    return [
+        name
+        for key in ("inputs", "predata")
+        for name, file in _files(task, key)
+        if not (file.get("origin") or file.get("url") or file.get("node", "-") not in ("", "-"))
+    ]
+
+
+def _files(task: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
+    """Files of a task by name, whether they are written as a map or as a list."""
+    files = task.get(key) or []
+    if isinstance(files, dict):
+        return list(files.items())
+    return [(file["filename"], file) for file in files]
 
 
 def submit(
@@ -129,7 +158,7 @@ def submit(
     """
     raw = read_document(document, pairs(settings or [], "--set"))
     files = pairs(uploads or [], "--upload", "NAME=PATH")
-    bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded"))
+    check_sources(bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded")))
     with AweClient(server) as awe:
         nodes = {name: upload(awe, Path(path), name) for name, path in files.items()}
         job = submit_document(awe, bind_inputs(raw, nodes), nodes.values())

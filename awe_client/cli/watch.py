@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from awe_client.api import AweClient
-from awe_client.cli.output import console, exit_code_of, note, print_json
+from awe_client.cli.output import console, exit_code_of, note, print_json, state_in_words
 from awe_client.sdk.jobs import ENDED_JOB_STATES
 from shared_models.faces import JobProgress, TaskProgress
 from shared_models.states import JobState
@@ -120,7 +120,7 @@ def _wait(awe: AweClient, job_id: str, bars: Bars) -> JobView:
 
 def explain(job: JobView) -> None:
     """Say why a job did not complete and what may be done."""
-    note(f"job {job.jid} ({job.id}) is {job.state}: {job.notes or 'no reason given'}")
+    note(f"job {job.jid} ({job.id}) is {state_in_words(job.state)}: {job.notes or 'no reason given'}")
     error = job.error or JobError()
     if error.apperror:
         note("the end of its standard error:")

@@ -270,18 +270,41 @@ def test_show_by_id_and_by_jid(site: AweEnv) -> None:
     rows = dict(line.split("\t", 1) for line in by_id.splitlines() if "\t" in line)
     assert (rows["id"], rows["name"], rows["state"]) == (job["id"], "shown", "completed")
     assert job["tasks"][0]["outputs"][0]["node"] in by_id
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", rows["submitted"])
+    assert rows["submitted"] in said(site.awe("jobs"))
+    assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", said(site.awe("node", "ls")))
     assert answered(site.awe("show", job["jid"], "--json")) == answered(site.awe("show", job["id"], "--json"))
+
+
+def test_show_names_no_node_for_an_output_that_has_no_file_yet(site: AweEnv) -> None:
+    waiting = held(site, "--output", "made.txt", "--", "true")
+    shown = said(site.awe("show", waiting["id"]))
+    assert "run\tmade.txt\t-\t-\n" in shown
+    assert "run\tstdout.txt\t-\t-\n" in shown
+    said(site.awe("rm", waiting["id"]))
+
+
+def test_submit_says_which_file_is_missing_and_how_to_give_it(site: AweEnv, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    inputs = [{"filename": "reads.fa"}, {"filename": "ref.fa", "node": "-"}]
+    path.write_text(json.dumps({"tasks": [{"taskid": "0", "cmd": {"name": "wc"}, "inputs": inputs}]}))
+    ran = site.awe("submit", str(path))
+    assert said(ran, 2) == ""
+    assert ran.stderr.splitlines() == [
+        "awe: no file is given for input reads.fa: add --upload reads.fa=PATH",
+        "awe: no file is given for input ref.fa: add --upload ref.fa=PATH",
+    ]
 
 
 def test_why_says_what_is_waited_for(site: AweEnv) -> None:
     waiting = held(site, "--", "true")
-    for name in (waiting["id"], waiting["jid"], f"{waiting['jid']}_0_0", f"{waiting['id']}_0_0"):
+    for name in (waiting["id"], waiting["jid"], f"{waiting['jid']}_run_0", f"{waiting['id']}_run_0"):
         assert "no live client in group `nobody`" in said(site.awe("why", name))
         assert "`nobody`" in answered(site.awe("why", name, "--json"))[-1]["reason"]
     said(site.awe("rm", waiting["id"]))
     done = run(site, "--", "true")
     assert said(site.awe("why", done["jid"])) == f"job {done['jid']} is completed: it waits for nothing\n"
-    assert "is completed: it waits for nothing" in said(site.awe("why", f"{done['jid']}_0_0"))
+    assert "is completed: it waits for nothing" in said(site.awe("why", f"{done['jid']}_run_0"))
     assert answered(site.awe("why", done["id"], "--json")) == []
 
 
@@ -291,20 +314,20 @@ def test_logs_of_a_job_and_of_a_workunit(site: AweEnv) -> None:
     jid, id = job["jid"], job["id"]
     ran = site.awe("logs", jid)
     assert said(ran) == "out 1\nerr 1\nout 2\nerr 2\n"
-    assert f"--- {id}_0_2 stderr" in ran.stderr
-    assert said(site.awe("logs", id, "--stderr", "--task", "0")) == "err 1\nerr 2\n"
+    assert f"--- {id}_run_2 stderr" in ran.stderr
+    assert said(site.awe("logs", id, "--stderr", "--task", "run")) == "err 1\nerr 2\n"
     report = answered(site.awe("logs", jid, "--json"))
     assert [unit["logs"]["stdout"] for unit in report["tasks"][0]["workunits"]] == ["out 1\n", "out 2\n"]
 
-    both = site.awe("logs", f"{jid}_0_1")
+    both = site.awe("logs", f"{jid}_run_1")
     assert (said(both), both.stderr) == ("out 1\n", "err 1\n")
-    assert said(site.awe("logs", f"{id}_0_2", "--stderr")) == "err 2\n"
-    unit = answered(site.awe("logs", f"{jid}_0_2", "--json"))
-    assert unit == {"wuid": f"{id}_0_2", "logs": {"stdout": "out 2\n", "stderr": "err 2\n"}}
-    assert "it has: 0" in site.awe("logs", jid, "--task", "7").stderr
+    assert said(site.awe("logs", f"{id}_run_2", "--stderr")) == "err 2\n"
+    unit = answered(site.awe("logs", f"{jid}_run_2", "--json"))
+    assert unit == {"wuid": f"{id}_run_2", "logs": {"stdout": "out 2\n", "stderr": "err 2\n"}}
+    assert "it has: run" in site.awe("logs", jid, "--task", "7").stderr
     several = site.awe("logs", "-f", jid)
     assert said(several, 2) == ""
-    assert f"such as {id}_0_1" in several.stderr
+    assert f"such as {id}_run_1" in several.stderr
 
 
 def test_logs_follow_a_command_to_its_last_line(site: AweEnv, tmp_path: Path) -> None:
@@ -325,7 +348,7 @@ def test_logs_follow_a_command_to_its_last_line(site: AweEnv, tmp_path: Path) ->
         follower.wait()
     assert (out, err, follower.returncode) == (b"last\n", b"", 0)
     assert said(site.awe("logs", id, "--stdout")) == "first\nlast\n"
-    lines = [json.loads(line) for line in said(site.awe("logs", "-f", f"{id}_0_0", "--json")).splitlines()]
+    lines = [json.loads(line) for line in said(site.awe("logs", "-f", f"{id}_run_0", "--json")).splitlines()]
     assert {line["stream"] for line in lines} == {"stdout"}
     assert "".join(line["text"] for line in lines) == "first\nlast\n"
     assert said(site.awe("logs", "-f", "--stderr", id)) == "trouble\n"
@@ -350,11 +373,11 @@ def test_suspend_and_resume(site: AweEnv) -> None:
 def test_recompute_and_resubmit(site: AweEnv) -> None:
     job = run(site, "--name", "again", *sh("echo x"))
     id, jid = job["id"], job["jid"]
-    assert said(site.awe("recompute", jid, "0")) == f"job recompute started at task 0: {id}\n"
+    assert said(site.awe("recompute", jid, "run")) == f"job recompute started at task run: {id}\n"
     assert answered(site.awe("watch", jid, "--json"))["resumed"] == 1
     assert answered(site.awe("resubmit", jid, "--json")) == {"message": f"job resubmitted: {id}"}
     assert answered(site.awe("watch", id, "--json"))["resumed"] == 2
-    assert answered(site.awe("recompute", id, "0", "--json"))["message"].endswith(id)
+    assert answered(site.awe("recompute", id, "run", "--json"))["message"].endswith(id)
     said(site.awe("watch", id))
     assert said(site.awe("resubmit", id)) == f"job resubmitted: {id}\n"
     said(site.awe("watch", id))
@@ -386,6 +409,7 @@ def test_watch_ends_with_0_1_2_or_3(site: AweEnv) -> None:
     ran = site.awe("watch", bad)
     assert said(ran, 1) == ""
     assert "no luck" in ran.stderr
+    assert f"({bad}) is suspended: " in ran.stderr
     assert f"awe resume {bad}" in ran.stderr
     assert f"awe rm {bad}" in ran.stderr
     assert "submit it anew" in site.awe("watch", final).stderr
@@ -452,6 +476,8 @@ def test_clients_are_listed_suspended_and_resumed(site: AweEnv) -> None:
     assert answered(site.awe("clients", "--resume", id, "--json")) == {"message": "client resumed"}
     assert said(site.awe("clients", "--resume", id), 1) == ""
     assert "Client not found" in site.awe("clients", "--suspend", "nobody").stderr
+    assert said(site.awe("clients", "--suspend", "node one")) == "client suspended\n"
+    assert said(site.awe("clients", "--resume", "node one")) == "client resumed\n"
 
 
 def test_clients_say_how_much_runs(site: AweEnv, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from awe_client.cli.one_task import OneTask
-from awe_client.cli.submit import bind_inputs, pairs
+from awe_client.cli.submit import bind_inputs, check_sources, pairs
 from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.parse import parse_job_document
 
@@ -70,3 +70,34 @@ def test_pairs_need_a_name_and_a_value() -> None:
     assert pairs(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(BadRequest, match="--set a: write --set KEY=VALUE"):
         pairs(["a"], "--set")
+
+
+@pytest.mark.parametrize(
+    "file", [{"node": NODE}, {"url": "http://x/a"}, {"origin": "0"}, {"node": "-", "url": "u"}]
+)
+def test_a_file_that_comes_from_somewhere_needs_no_upload(file: dict[str, str]) -> None:
+    check_sources(
+        json.dumps({"tasks": [{"inputs": {"a": file}, "predata": [{"filename": "b", **file}]}]}).encode()
+    )
+
+
+def test_each_file_that_comes_from_nowhere_is_named_once() -> None:
+    tasks = [
+        {"inputs": {"a": {}}},
+        {"inputs": [{"filename": "a"}], "predata": [{"filename": "b", "node": ""}]},
+    ]
+    with pytest.raises(InvalidDocument) as refused:
+        check_sources(json.dumps({"tasks": tasks}).encode())
+    assert refused.value.fields["problems"] == [
+        "no file is given for input a: add --upload a=PATH",
+        "no file is given for input b: add --upload b=PATH",
+    ]
+
+
+@pytest.mark.parametrize("raw", [b"no JSON", b"[]", b'{"tasks": 3}', b'{"tasks": [{"inputs": [1]}]}'])
+def test_what_makes_no_sense_is_left_to_the_server(raw: bytes) -> None:
+    check_sources(raw)
+
+
+def test_the_task_is_called_run() -> None:
+    assert parsed(OneTask(["true"]))["taskid"] == "run"

@@ -50,7 +50,8 @@ coverage: $(STAMP) ## Line coverage of the rooms that must not have holes: at le
 	$(BIN)/coverage report --show-missing --skip-covered --include=awe_server/data/records.py --fail-under=95
 
 bench: $(STAMP) ## Run the measurements in tests/bench
-	@for script in tests/bench/*.py; do case $$script in */__init__.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
+	@for script in tests/bench/[a-z]*.py; do echo "== $$script"; \
+		$(BIN)/python -m "tests.bench.$$(basename $$script .py)" || exit 1; done
 
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml

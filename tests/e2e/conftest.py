@@ -1,12 +1,9 @@
-"""Fixtures of end-to-end tests: a real server, real clients, real commands."""
+"""The stores on which every end-to-end test runs."""
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from tests.support.env import AweEnv
 from tests.support.mongo import MongoServer, mongo_server
 
 __all__ = ["mongo_server"]
@@ -19,11 +16,3 @@ def new_store(request: pytest.FixtureRequest) -> Callable[[], str]:
         return str
     server: MongoServer = request.getfixturevalue("mongo_server")
     return server.url
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> Iterator[AweEnv]:
-    """A started server; AWE_TEST_STORE makes it use another store than SQLite."""
-    with AweEnv(tmp_path, store=os.environ.get("AWE_TEST_STORE", "")) as env:
-        env.server.start()
-        yield env

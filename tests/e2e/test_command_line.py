@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ Ran = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[AweEnv]:
+def site(new_store: Callable[[], str]) -> Iterator[AweEnv]:
     """One server and one client with two slots."""
-    with AweEnv.temporary(store=os.environ.get("AWE_TEST_STORE", "")) as env:
+    with AweEnv.temporary(store=new_store()) as env:
         env.server.start()
         env.start_client("--name", "node one")
         eventually_sync(lambda: bool(env.data("GET", "/client")))

@@ -239,8 +239,9 @@ async def test_refused_starts_are_tried_again_with_fewer_slots(
     start(slots=8)
     works = await server.add_task(ranks=12)
     for work in works:
-        report = await server.result(work)
-        assert (report["outcome"], report["attempt"]) == ("done", 1)
+        assert (await server.result(work))["outcome"] == "done"
+    # None of them counts as an attempt that failed. (A grant whose reply was superseded may make a second one.)
+    assert {report["outcome"] for report in server.reports} == {"done"}
     assert any("could not start processes" in x.get("trouble", "") for x in server.exchanges)
 
 

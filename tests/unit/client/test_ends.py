@@ -240,7 +240,7 @@ async def test_refused_starts_are_tried_again_with_fewer_slots(
     works = await server.add_task(ranks=12)
     for work in works:
         assert (await server.result(work))["outcome"] == "done"
-    # None of them counts as an attempt that failed. (A grant whose reply was superseded may make a second one.)
+    # None of them is reported as a failure; a grant whose reply was superseded may make a second attempt.
     assert {report["outcome"] for report in server.reports} == {"done"}
     assert any("could not start processes" in x.get("trouble", "") for x in server.exchanges)
 

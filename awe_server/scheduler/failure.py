@@ -25,9 +25,10 @@ from awe_server.scheduler.state import (
     Document,
     Job,
     State,
+    Task,
     Workunit,
 )
-from awe_server.scheduler.transitions import JOB_MOVES, check_move
+from awe_server.scheduler.transitions import JOB_MOVES, TASK_MOVES, check_move
 from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS
 from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 
@@ -223,6 +224,22 @@ def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
         "worknotes": failure.message[:MAX_NOTES_CHARS],
         "apperror": failure.stderr_tail[-MAX_APPERROR_CHARS:],
     }
+
+
+def halt_task(state: State, ctx: Context, task: Task, verb: str, reason: str) -> None:
+    """Suspend a task whose inputs or outputs are not as they must be, and its job, with the reason.
+
+    `verb` says what failed, in AWE's words: "enqueuing", "finishing". Raises IllegalMove once it has ended.
+    """
+    check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
+    task.preparing = task.finishing = False
+    task.state = TaskState.SUSPEND
+    task.notes = reason[:MAX_NOTES_CHARS]
+    state.touch_task(task)
+    text = f"failed {verb} task {task.id}, err={reason}"[:MAX_NOTES_CHARS]
+    halt_job(
+        state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
+    )
 
 
 def stop_work(state: State, ctx: Context, job: Job, task_state: TaskState, unit_state: WorkunitState) -> None:

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 
 from awe_server.scheduler.facts import OutputFact
-from awe_server.scheduler.failure import halt_job
+from awe_server.scheduler.failure import halt_task
 from awe_server.scheduler.progress import close_task, note, with_outputs
 from awe_server.scheduler.state import Context, State, Task
-from awe_server.scheduler.transitions import TASK_MOVES, check_move
 from shared_models.ids import TaskId
-from shared_models.limits import MAX_NOTES_CHARS
-from shared_models.states import TaskState
 
 __all__ = ["OutputFact", "task_finished", "task_unfinishable"]
 
@@ -40,15 +37,7 @@ def task_unfinishable(state: State, ctx: Context, task_id: TaskId, generation: i
     task = _finishing(state, task_id, generation)
     if task is None:
         return
-    check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
-    task.finishing = False
-    task.state = TaskState.SUSPEND
-    task.notes = reason[:MAX_NOTES_CHARS]
-    state.touch_task(task)
-    text = f"failed finishing task {task.id}, err={reason}"[:MAX_NOTES_CHARS]
-    halt_job(
-        state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
-    )
+    halt_task(state, ctx, task, "finishing", reason)
 
 
 def _finishing(state: State, task_id: TaskId, generation: int) -> Task | None:

@@ -1,14 +1,11 @@
 """A task's inputs were looked at: cut it, or say why it cannot run."""
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
-from awe_server.scheduler.failure import halt_job
+from awe_server.scheduler.failure import halt_task
 from awe_server.scheduler.progress import cut, note, with_outputs
 from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, ranks_of
 from awe_server.scheduler.state import Context, Document, State, Task
-from awe_server.scheduler.transitions import TASK_MOVES, check_move
 from shared_models.ids import TaskId
-from shared_models.limits import MAX_NOTES_CHARS
-from shared_models.states import TaskState
 
 __all__ = ["InputFact", "OutputFact", "TaskFacts", "task_prepared", "task_refused"]
 
@@ -37,15 +34,7 @@ def task_refused(state: State, ctx: Context, task_id: TaskId, generation: int, r
     task = _looked_at(state, task_id, generation)
     if task is None:
         return
-    check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
-    task.preparing = False
-    task.state = TaskState.SUSPEND
-    task.notes = reason[:MAX_NOTES_CHARS]
-    state.touch_task(task)
-    text = f"failed enqueuing task {task.id}, err={reason}"[:MAX_NOTES_CHARS]
-    halt_job(
-        state, ctx, task.job, text, lastfailed=task.id, error={"taskfailed": task.id, "servernotes": text}
-    )
+    halt_task(state, ctx, task, "enqueuing", reason)
 
 
 def _looked_at(state: State, task_id: TaskId, generation: int) -> Task | None:

@@ -48,6 +48,7 @@ class CommandSpec:
     grace_s: float
     tail_bytes: int
     tidy: bool  #: remove the directory after success, if it holds nothing but short logs
+    memory_limit_bytes: int = 0  #: for all its processes together; 0 = none, or somebody else sees to it
 
     def message(self) -> dict[str, Any]:
         """As the executor reads it."""

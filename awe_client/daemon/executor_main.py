@@ -18,7 +18,8 @@ How a command's processes are held together:
   process has no command left.
 * Once the main process has ended, whatever is left of the command is killed, and only then is its end told:
   nobody writes to an output any more.
-* kill and time limit: TERM to all descendants, grace, KILL.
+* kill and time limit: TERM to all descendants, grace, KILL. Above its memory limit: KILL at once, since in a
+  grace it would only take more (memory.py watches).
 * If the daemon goes away, in whatever way, the socket ends (and the kernel signals us): everything is killed.
 
 One SIGCHLD wake-up serves commands and adopted orphans alike. A pidfd for each command would cost a
@@ -39,6 +40,7 @@ from typing import Any
 
 from awe_client.daemon.fresh import FreshDirectories
 from awe_client.daemon.leavings import disk_full, log_facts
+from awe_client.daemon.memory import MemoryWatch
 from awe_client.daemon.proc import (
     children,
     cwd_of,
@@ -60,7 +62,7 @@ _LENGTH = struct.Struct("!I")
 class _Command:
     """One running command, or what is left of it."""
 
-    __slots__ = ("ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays")
+    __slots__ = ("ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays", "used")
 
     def __init__(self, key: int, spec: dict[str, Any], pid: int) -> None:
         self.key = key
@@ -68,8 +70,9 @@ class _Command:
         self.pid = pid
         self.started_at = time.monotonic()
         self.ended_at = 0.0
-        self.reason = ""  # "killed" or "timeout" once we have signalled it
+        self.reason = ""  # "killed", "timeout" or "memory" once we have signalled it
         self.strays = 0
+        self.used = 0  # bytes, when it was above its memory limit
         self.facts: dict[str, Any] | None = None  # set when the main process has ended
 
 
@@ -87,6 +90,7 @@ class Executor:
         self._timers: list[tuple[float, int, int]] = []  # (when, key, signal)
         self._oom_kills = oom_kills()
         self._spawner = Spawner()
+        self._memory = MemoryWatch(self._owner_key)
         self._wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self.parent_died = False
@@ -170,6 +174,8 @@ class Executor:
         self._by_pid[pid] = self._by_key[key] = command
         if spec["time_limit_s"] > 0:
             heapq.heappush(self._timers, (command.started_at + spec["time_limit_s"], key, signal.SIGTERM))
+        if spec["memory_limit_bytes"] > 0:
+            self._memory.add(key, spec["memory_limit_bytes"])
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -199,7 +205,9 @@ class Executor:
             "user_s": usage.ru_utime,
             "system_s": usage.ru_stime,
             # The kernel counts in what we ourselves held at the moment of the start: a floor of a few MB.
-            "peak_bytes": usage.ru_maxrss * 1024,
+            "peak_bytes": max(usage.ru_maxrss * 1024, self._memory.remove(command.key)),
+            "used_bytes": command.used,
+            "memory_limit_bytes": command.spec["memory_limit_bytes"],
         }
         self._ending[command.key] = command
 
@@ -238,6 +246,10 @@ class Executor:
             if mark_of(command.spec["env"]) <= environ or cwd == home or cwd.startswith(home + b"/"):
                 return command
         return None
+
+    def _owner_key(self, pid: int) -> int | None:
+        owner = self._owner(pid)
+        return owner.key if owner is not None else None
 
     def _tell_end(self, command: _Command) -> None:
         spec, facts = command.spec, command.facts
@@ -280,9 +292,10 @@ class Executor:
         signal_group(command.pid, signal.SIGCONT)
 
     def _pause_ms(self) -> int | None:
-        if self._timers:
-            return max(int((self._timers[0][0] - time.monotonic()) * 1000) + 1, 0)
-        return None
+        moments = [self._timers[0][0]] if self._timers else []
+        if self._memory.next_at is not None:
+            moments.append(self._memory.next_at)
+        return max(int((min(moments) - time.monotonic()) * 1000) + 1, 0) if moments else None
 
     def _fire(self) -> None:
         now = time.monotonic()
@@ -295,6 +308,15 @@ class Executor:
                 self._stop(command, "timeout")
             else:
                 self._signal_tree(command, signal.SIGKILL)
+        if self._memory.next_at is not None and self._memory.next_at <= now:
+            self._enforce_memory()
+
+    def _enforce_memory(self) -> None:
+        for key, used in self._memory.look():
+            command = self._by_key[key]
+            if not command.reason:
+                command.reason, command.used = "memory", used
+            self._signal_tree(command, signal.SIGKILL)
 
 
 def _prepare_process(executor: Executor) -> None:

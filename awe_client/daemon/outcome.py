@@ -1,6 +1,7 @@
 """What the end of a command means. Pure: facts from the executor in, a failure or none out."""
 
 import errno
+import math
 import os
 import signal
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class CommandEnd:
 
     exit_code: int | None
     signal: int | None
-    reason: str  #: "killed" or "timeout" if we ended it
+    reason: str  #: "killed", "timeout" or "memory" if we ended it
     oom: bool
     wall_s: float
     user_s: float
@@ -48,6 +49,8 @@ class CommandEnd:
     strays: int
     disk_full: bool
     tidied: bool
+    used_bytes: int = 0  #: what its processes used when we ended it for memory
+    memory_limit_bytes: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +73,10 @@ def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
         return Failure(
             FailureKind.TIMEOUT, f"ran into its time limit of {time_limit_s:g} s", end.exit_code, end.signal
         )
+    if end.reason == "memory":
+        used, limit = _mebibytes(end.used_bytes), _mebibytes(end.memory_limit_bytes)
+        message = f"ran out of memory: used {used} MiB, its limit is {limit} MiB"
+        return Failure(FailureKind.OOM, message, end.exit_code, end.signal)
     if end.signal is not None:
         return _died_by_signal(end)
     if end.disk_full and end.exit_code != PERMANENT_EXIT_CODE:
@@ -181,6 +188,11 @@ def _exit_message(end: CommandEnd) -> str:
         )
     last = end.stderr_tail.rstrip().rpartition(b"\n")[2][-300:].decode("utf-8", "replace")
     return f"{message}: {last}" if last else message
+
+
+def _mebibytes(size: int) -> str:
+    """Rounded up, so that what is above a limit also reads so."""
+    return f"{math.ceil(size / 2**20 * 10) / 10:.1f}".removesuffix(".0")
 
 
 def _signal_name(number: int) -> str:

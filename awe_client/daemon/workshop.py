@@ -317,6 +317,7 @@ class Workshop:
             grace_s=self._grace_s,
             tail_bytes=MAX_TAIL_BYTES,
             tidy=not task.must_prepare and not task.outputs,
+            memory_limit_bytes=task.needs.memory_bytes,
         )
 
     def _kill(self, holding: Holding, _: m.Kill) -> None:

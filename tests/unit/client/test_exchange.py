@@ -315,11 +315,11 @@ async def test_live_logs_are_sent_while_somebody_follows(server: FakeServer, sta
 async def test_a_wide_task_waits_for_enough_slots_and_memory_is_counted(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
-    start(slots=2, memory_bytes=1000)
+    start(slots=2, memory_bytes=1000 << 20)
     log = tmp_path / "log"
     script = [f"echo + >> {log}; sleep 0.2; echo - >> {log}"]
     wide = {"cores": 2, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0}
-    heavy = {"cores": 1, "memory_bytes": 600, "disk_bytes": 0, "gpus": 0}
+    heavy = {"cores": 1, "memory_bytes": 600 << 20, "disk_bytes": 0, "gpus": 0}
     works = [
         *await server.add_task(script=script, ranks=2, resources=heavy),
         *await server.add_task(script=script, ranks=2, resources=wide),

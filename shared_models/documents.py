@@ -133,7 +133,7 @@ class Resources(Model):
     """What one workunit takes of a client while it runs."""
 
     cores: Annotated[int, Field(ge=1, le=MAX_INT)] = 1
-    memory_bytes: Amount = 0
+    memory_bytes: Amount = 0  #: also a limit: above it the command is killed; 0 = none
     disk_bytes: Amount = 0
     gpus: Amount = 0
 

@@ -226,7 +226,8 @@ def run(
     ] = None,
     cores: Annotated[int, typer.Option(min=1, help="Cores of one workunit.")] = 1,
     memory: Annotated[
-        str, typer.Option(help="Memory that one workunit needs, e.g. 4GB (default: any).")
+        str,
+        typer.Option(help="Memory that one workunit needs, and may use at most, e.g. 4GB (default: any)."),
     ] = "",
     time_limit: Annotated[int, typer.Option(min=0, help="Seconds one workunit may run; 0 = no limit.")] = 0,
     retries: Annotated[

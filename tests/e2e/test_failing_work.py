@@ -1,5 +1,7 @@
 """What fails is tried elsewhere, suspended at the threshold with its reason, and goes on when told to."""
 
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -189,3 +191,26 @@ def test_a_wrong_command_ends_its_job_and_suspends_no_client(
 
     eventually_sync(idle, show=lambda: site.data("GET", "/client"))
     assert [client["suspended"] for client in site.data("GET", "/client")] == [False] * clients
+
+
+def test_work_above_its_memory_ends_as_oom_and_suspends_its_job_with_both_numbers(site: AweEnv) -> None:
+    for name in ("one", "two"):
+        site.start_client("--name", name, slots=1)
+    # A grandchild takes it, 200 MiB at least.
+    greedy = scripted(
+        f"{sys.executable} -c 'import time; data = bytes(1) * (200 << 20); time.sleep(60)' & wait",
+        taskid="greedy",
+        resources={"memory_bytes": 64 << 20},
+        retry_delay_s=0,
+    )
+    modest = scripted("true", taskid="modest", resources={"memory_bytes": 64 << 20})
+    job_id = site.submit({"tasks": [greedy, modest]})
+    job = site.wait_for(job_id, "suspend")
+    culprit = f"{job_id}_greedy_0"
+    assert job["lastfailed"] == culprit
+    used, limit = re.findall(r"used ([\d.]+) MiB, its limit is ([\d.]+) MiB", job["notes"])[0]
+    assert float(used) > float(limit) == 64
+    assert [task["state"] for task in job["tasks"]] == ["suspend", "completed"]
+    work = site.data("GET", f"/work/{culprit}")
+    assert (work["failed"], work["exit"]["kind"]) == (3, "oom")
+    assert work["perf"]["peak_memory_bytes"] > 64 << 20

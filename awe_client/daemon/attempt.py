@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.container import WORKDIR
 from awe_client.daemon.environment import common_environment, encode
 from shared_models.ids import TaskId, make_workunit_id
 from shared_models.messages import GrantMessage, TaskForClient
@@ -47,6 +48,7 @@ class TaskSpec:
     stderr: str = field(init=False)
     stdin: str | None = field(init=False)
     outputs: list[dict[str, Any]] = field(init=False)  #: those that a client uploads
+    image: str = field(init=False)  #: of the container the command runs in; "" = none
     must_prepare: bool = field(init=False)  #: something has to be put into the work directory first
     common_env: dict[str, str] = field(init=False)  #: what the environments of all attempts share
     common_env_bytes: dict[bytes, bytes] = field(init=False)
@@ -63,17 +65,21 @@ class TaskSpec:
         self.stdout = cmd.get("stdout") or STDOUT_NAME
         self.stderr = cmd.get("stderr") or STDERR_NAME
         self.stdin = cmd.get("stdin") or None
+        self.image = cmd.get("Dockerimage") or cmd.get("dockerPull") or ""
         # A copy is made by the server, and an update writes only attributes.
         self.outputs = [out for out in message["outputs"] if out.get("type") not in ("copy", "update")]
         self.must_prepare = bool(
             message["inputs"]
             or message["predata"]
             or cmd.get("cmd_script")
+            or self.image
             or message.get("userattr")
             # Names from outside are checked when the directory is laid out.
             or any(cmd.get(name) for name in ("stdin", "stdout", "stderr"))
         )
-        self.common_env = common_environment(self.base_env, message, self.needs.cores, self.server_url)
+        # Where we are says nothing about where a container is.
+        base = {"HOME": WORKDIR} if self.image else self.base_env
+        self.common_env = common_environment(base, message, self.needs.cores, self.server_url)
         self.common_env_bytes = encode(self.common_env)
 
 
@@ -95,6 +101,11 @@ class Attempt:
     def key(self) -> AttemptKey:
         """What names this attempt on the wire."""
         return self.id, self.number
+
+    @property
+    def inside(self) -> str:
+        """Its directory as the command sees it."""
+        return WORKDIR if self.task.image else str(self.directory)
 
     @property
     def cut_input(self) -> str | None:

@@ -10,11 +10,14 @@ from typing import Any
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
+from awe_client.daemon.commands import Commands
+from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
 from awe_client.daemon.executor import ExecutorPool, kill_leftovers
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.push import Pusher
@@ -57,16 +60,27 @@ class Daemon:
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
         )
         self._capacity = Capacity(self._totals)
+        self._containers = Containers(self._root.path)
+        live_logs = LiveLogs(self._servers)
+        self._commands = Commands(
+            self._executors,
+            self._containers,
+            workdirs=self._workdirs,
+            live_logs=live_logs,
+            work_root=self._root.path,
+            predata=self._root.predata,
+            grace_s=settings.grace_s,
+        )
         self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
         self._workshop = Workshop(
             fetcher=Fetcher(self._servers, self._sources, self._cache),
             pusher=Pusher(self._servers),
-            executors=self._executors,
+            commands=self._commands,
+            images=Images(self._containers, self._servers, self._sources, self._root.images),
             workdirs=self._workdirs,
             spool=self._spool,
             capacity=self._capacity,
-            live_logs=LiveLogs(self._servers),
-            grace_s=settings.grace_s,
+            live_logs=live_logs,
             on_news=self._loop.notify,
         )
         self._base_env = inherited(os.environ)
@@ -79,11 +93,15 @@ class Daemon:
         self._done_working = asyncio.Event()
 
     async def run(self) -> int:
-        """Work until told to stop. Raises WorkRootBusy, and AweError when the server refuses us."""
+        """Work until told to stop.
+
+        Raises WorkRootBusy, EngineMissing, and AweError when the server refuses us.
+        """
         self._root.open()
         try:
             self._spooled = self._spool.open()
             self._cache.open()
+            await self._containers.open(self._settings.containers)
             if killed := await asyncio.to_thread(kill_leftovers, self._root.path):
                 log.warning("leftovers_killed", extra={"processes": killed})
             await self._workdirs.remove_old()
@@ -126,6 +144,8 @@ class Daemon:
 
     async def _shut(self) -> None:
         await self._executors.stop()
+        await self._commands.close()
+        await self._containers.close()
         await self._workshop.close()
         await self._loop.close()
         await self._workdirs.close()
@@ -183,6 +203,7 @@ class Daemon:
                 self.drain("idle")
             if now - swept >= SWEEP_S:
                 self._workdirs.sweep()
+                await self._containers.sweep()
                 swept = now
             await asyncio.sleep(max(min(pause_s, 5.0), 0.02))
 
@@ -218,6 +239,7 @@ class Daemon:
             "disk_bytes": free_disk(self._root.path),
             "gpus": self._totals.gpus,
             "apps": list(settings.apps),
+            "containers": self._containers.offered,
             "version": package_version(),
             "native": True,
             "incarnation": self._root.incarnation,

@@ -6,6 +6,7 @@ attempt.
 """
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from shared_models.arguments import split_arguments
@@ -53,7 +54,7 @@ def own_environment(attempt: "Attempt") -> dict[str, str]:
     if "TMPDIR" not in attempt.task.common_env:
         # Temporary files go where they are removed with everything else, and where no other attempt sees
         # them.
-        own["TMPDIR"] = str(attempt.directory)
+        own["TMPDIR"] = attempt.inside
     first = _public(attempt.task.message).get("AWE_ARRAY_FIRST", "")
     if first.lstrip("-").isdigit():
         own["AWE_ARRAY_INDEX"] = str(int(first) + max(attempt.rank, 1) - 1)
@@ -71,7 +72,7 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
     cmd = task.message["cmd"]
     args, args_array = cmd.get("args") or "", cmd.get("args_array") or []
     inputs = {
-        entry["filename"]: str(attempt.directory / entry["filename"])
+        entry["filename"]: str(PurePosixPath(attempt.inside, entry["filename"]))
         for entry in task.message["inputs"]
         if not entry.get("nofile")
     }
@@ -82,7 +83,7 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
         words = [cmd["name"], *words]
     else:
         raise InvalidDocument("cmd.name: is empty, and there is no cmd_script")
-    encoded = [_bytes(word) for word in words]
+    encoded = [as_bytes(word) for word in words]
     if not any("@" in text or "${" in text for text in (args, *args_array)):
         task.words = encoded
     return encoded
@@ -90,10 +91,10 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
 
 def encode(env: Mapping[str, str]) -> dict[bytes, bytes]:
     """As the kernel takes it."""
-    return {_bytes(name): _bytes(value) for name, value in env.items()}
+    return {as_bytes(name): as_bytes(value) for name, value in env.items()}
 
 
-def _bytes(text: str) -> bytes:
+def as_bytes(text: str) -> bytes:
     """What documents say is UTF-8, in whatever locale we were started; our environment may be any bytes."""
     return text.encode("utf-8", "surrogateescape")
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class CommandSpec:
     grace_s: float
     tail_bytes: int
     tidy: bool  #: remove the directory after success, if it holds nothing but short logs
+    cleanup: list[bytes] = field(default_factory=list)  #: a command that removes what outlives its processes
     memory_limit_bytes: int = 0  #: for all its processes together; 0 = none, or somebody else sees to it
 
     def message(self) -> dict[str, Any]:

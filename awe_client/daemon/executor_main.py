@@ -56,6 +56,7 @@ from awe_client.daemon.spawn import Refused, Spawner, stage
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_CLEANUP_S = 10.0
 _LENGTH = struct.Struct("!I")
 
 
@@ -112,7 +113,15 @@ class Executor:
             self._send()
 
     def end(self) -> None:
-        """Kill everything, adopted processes too, until we have no child left (or 5 s are over)."""
+        """Kill everything, adopted processes too, until we have no child left (or 5 s are over).
+
+        Then remove what lives elsewhere: nobody else is left who could.
+        """
+        outlives = [command.spec for command in self._by_key.values() if command.spec["cleanup"]]
+        self._kill_all()
+        _clean_up(outlives)
+
+    def _kill_all(self) -> None:
         deadline = time.monotonic() + 5.0
         while time.monotonic() < deadline:
             for pid in descendants(os.getpid()):
@@ -317,6 +326,27 @@ class Executor:
             if not command.reason:
                 command.reason, command.used = "memory", used
             self._signal_tree(command, signal.SIGKILL)
+
+
+def _clean_up(specs: list[dict[str, Any]]) -> None:
+    """Run what removes that which outlives a command's processes, all at once, for a limited time."""
+    if not specs:
+        return
+    import subprocess
+
+    running = []
+    for spec in specs:
+        with contextlib.suppress(OSError):
+            null = subprocess.DEVNULL
+            running.append(
+                subprocess.Popen(
+                    spec["cleanup"], env=spec["env"], cwd="/", stdin=null, stdout=null, stderr=null
+                )
+            )
+    deadline = time.monotonic() + _CLEANUP_S
+    for process in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(deadline - time.monotonic(), 0.0))
 
 
 def _prepare_process(executor: Executor) -> None:

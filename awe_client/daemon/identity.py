@@ -17,8 +17,8 @@ class WorkRootBusy(AweError):
 
 
 class WorkRoot:
-    """The directory of one daemon: `client-id`, `lock`, `spool/`, `predata/`, `fresh/` and the attempts'
-    directories.
+    """The directory of one daemon: `client-id`, `lock`, `spool/`, `predata/`, `images/`, `fresh/` and the
+    attempts' directories.
 
     The lock is the kernel's (flock): it goes with the process, however that ends. The incarnation is drawn
     anew for every start; by it the server tells a restarted client from one whose packets were late.
@@ -39,7 +39,7 @@ class WorkRoot:
         except BlockingIOError:
             self.close()
             raise WorkRootBusy(f"another awe-client uses {self.path}; give each its own --work") from None
-        for folder in (self.spool, self.predata, self.fresh):
+        for folder in (self.spool, self.predata, self.images, self.fresh):
             folder.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self.client_id = self._id_file.read_text(encoding="ascii", errors="replace").strip()
@@ -73,6 +73,11 @@ class WorkRoot:
     def predata(self) -> Path:
         """Where shared reference data is kept."""
         return self.path / "predata"
+
+    @property
+    def images(self) -> Path:
+        """Where images of containers are kept that their engine does not keep."""
+        return self.path / "images"
 
     @property
     def fresh(self) -> Path:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, package_version
+from awe_client.daemon.engine import EngineMissing
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.resources import detect_cores
 from awe_client.daemon.settings import Settings
@@ -47,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     _hide_secrets()
     try:
         return asyncio.run(_run(settings))
-    except (WorkRootBusy, OSError) as exc:
+    except (WorkRootBusy, EngineMissing, OSError) as exc:
         print(f"awe-client: {exc}", file=sys.stderr)
         return 2
     except AweError as exc:
@@ -89,6 +90,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         instance_type=options.instance_type,
         memory_bytes=_option("--memory", parse_bytes, options.memory),
         gpus=options.gpus,
+        containers=options.containers,
         wall_time_s=_option("--wall-time", parse_seconds, options.wall_time),
         idle_exit_s=_option("--idle-exit", parse_seconds, options.idle_exit),
         grace_s=_option("--grace", parse_seconds, options.grace),
@@ -138,6 +140,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--instance-type", default="", metavar="TYPE", help="kind of virtual machine to show")
     add("--memory", default="0", metavar="SIZE", help="memory to offer (default: all)")
     add("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (default: those in sight)")
+    add(
+        "--containers",
+        default="auto",
+        choices=("auto", "none", "docker", "podman", "apptainer"),
+        help="engine for commands that name an image; auto = the first that works (default: %(default)s)",
+    )
     add(
         "--wall-time",
         default="0",

@@ -100,6 +100,8 @@ def judge_refusal(refusal: SpawnRefusal) -> Failure:
     why = os.strerror(refusal.errno) if refusal.errno else "unknown reason"
     if refusal.errno in _NODE_ERRNOS:
         return Failure(FailureKind.NODE, f"cannot start a process here ({refusal.stage}): {why}")
+    if refusal.stage == "container":
+        return Failure(FailureKind.NODE, f"cannot start a container here: {name}")
     if refusal.stage in ("program", "spawn"):
         if refusal.errno == errno.ENOENT:
             return Failure(FailureKind.COMMAND, f"command not found: {name} (or its interpreter)", 127)

@@ -20,6 +20,7 @@ class Settings:
     instance_type: str = ""
     memory_bytes: int = 0  #: offered to the server; 0 = what the machine has
     gpus: int = 0
+    containers: str = "auto"  #: engine to offer: auto, none, or its name
     wall_time_s: float = 0.0  #: the allocation ends after so long
     idle_exit_s: float = 0.0  #: end after so long without work
     grace_s: float = 10.0  #: between TERM and KILL

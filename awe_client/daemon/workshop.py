@@ -5,30 +5,27 @@ bounds of their own; commands run in the executors; nothing here waits for eithe
 """
 
 import asyncio
-import errno
 import logging
-import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt, AttemptKey
-from awe_client.daemon.environment import command_words, encode, own_environment
-from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon.commands import Commands
 from awe_client.daemon.fetch import Fetcher
+from awe_client.daemon.holding import Holding, Load
+from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
-from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, report_of
+from awe_client.daemon.outcome import Failure, report_of
 from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import WorkDirs
-from shared_models.errors import InvalidDocument, LeaseLost
+from shared_models.errors import LeaseLost
 from shared_models.ids import TaskId, make_workunit_id
-from shared_models.limits import MAX_TAIL_BYTES
 from shared_models.messages import GrantMessage
 from shared_models.states import FailureKind
 
@@ -41,30 +38,7 @@ START_PAUSE_S = 0.5
 #: So many attempts that are over are remembered, so that a repeated grant does not run twice.
 REMEMBERED = 8192
 
-Step = Callable[["Holding"], Any]
-
-
-@dataclass(slots=True)
-class Holding:
-    """One attempt and what is under way for it."""
-
-    attempt: Attempt
-    machine: m.Machine
-    step: asyncio.Task[None] | None = None
-    command: int = 0  #: key in the executor
-    predata: list[str] = field(default_factory=list)
-    disk_was_full: bool = False  #: at some moment while its command ran
-
-
-@dataclass(slots=True, frozen=True)
-class Load:
-    """What is held, by what it means for asking for more."""
-
-    held: int
-    unrun_cores: int  #: cores of attempts that have not finished running
-    unrun_memory: int
-    unrun_gpus: int
-    pushing: int
+Step = Callable[[Holding], Any]
 
 
 class Workshop:
@@ -75,22 +49,22 @@ class Workshop:
         *,
         fetcher: Fetcher,
         pusher: Pusher,
-        executors: ExecutorPool,
+        commands: Commands,
+        images: Images,
         workdirs: WorkDirs,
         spool: Spool,
         capacity: Capacity,
         live_logs: LiveLogs,
-        grace_s: float,
         on_news: Callable[[], None],
     ) -> None:
         self._fetcher = fetcher
         self._pusher = pusher
-        self._executors = executors
+        self._commands = commands
+        self._images = images
         self._workdirs = workdirs
         self._spool = spool
         self._capacity = capacity
         self._live_logs = live_logs
-        self._grace_s = grace_s
         self._on_news = on_news
         self._holdings: dict[AttemptKey, Holding] = {}
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
@@ -225,8 +199,8 @@ class Workshop:
             self._carry_out[type(instruction)](holding, instruction)
 
     def _cannot_run(self, attempt: Attempt) -> str:
-        cmd, needs = attempt.task.message["cmd"], attempt.task.needs
-        if cmd.get("Dockerimage") or cmd.get("dockerPull"):
+        needs = attempt.task.needs
+        if attempt.task.image and not self._images.can_bring:
             return "this client runs no containers"
         if not self._capacity.can_ever_run(needs):
             have = self._capacity.totals
@@ -242,6 +216,8 @@ class Workshop:
         self._begin_step(holding, self._fetches, self._fetch_step)
 
     async def _fetch_step(self, holding: Holding) -> m.Event:
+        if holding.attempt.task.image:
+            holding.image = await self._images.bring(holding.attempt.task)
         holding.predata = await self._fetcher.fetch(holding.attempt)
         return m.Fetched()
 
@@ -271,30 +247,7 @@ class Workshop:
                 return
 
     def _start(self, holding: Holding, _: m.Start) -> None:
-        try:
-            spec = self._command_spec(holding)
-        except InvalidDocument as exc:
-            self._deliver(holding, m.StepFailed(Failure(FailureKind.COMMAND, str(exc))))
-            return
-
-        def ended(what: CommandEnd | SpawnRefusal) -> None:
-            if isinstance(what, CommandEnd):
-                if what.disk_full:
-                    self._disk_was_full()
-                elif holding.disk_was_full:
-                    what = replace(what, disk_full=True)
-            followed = self._live_logs.has_sent(holding.attempt.key)
-            event = m.Ended(what, followed) if isinstance(what, CommandEnd) else m.Refused(what)
-            self._deliver(holding, event)
-
-        holding.disk_was_full = False
-        if self._workdirs.has_no_room:
-            # Perhaps in a moment: directories of earlier attempts are being removed. A command that starts on
-            # a full disk may end on one with room, and nobody would know that its output is cut off.
-            refusal = SpawnRefusal("disk", errno.ENOSPC, b"")
-            asyncio.get_running_loop().call_soon(ended, refusal)
-            return
-        holding.command = self._executors.run(spec, ended)
+        self._commands.start(holding, self._deliver, self._disk_was_full)
 
     def _disk_was_full(self) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""
@@ -302,26 +255,8 @@ class Workshop:
             if holding.machine.stage is m.Stage.RUNNING:
                 holding.disk_was_full = True
 
-    def _command_spec(self, holding: Holding) -> CommandSpec:
-        attempt, task = holding.attempt, holding.attempt.task
-        own = own_environment(attempt)
-        return CommandSpec(
-            argv=command_words(attempt, own),
-            env={**task.common_env_bytes, **encode(own)},
-            cwd=os.fsencode(attempt.directory),
-            make_dir=not task.must_prepare,
-            stdin=os.fsencode(task.stdin) if task.stdin else None,
-            stdout=os.fsencode(task.stdout),
-            stderr=os.fsencode(task.stderr),
-            time_limit_s=holding.machine.time_limit_s,
-            grace_s=self._grace_s,
-            tail_bytes=MAX_TAIL_BYTES,
-            tidy=not task.must_prepare and not task.outputs,
-            memory_limit_bytes=task.needs.memory_bytes,
-        )
-
     def _kill(self, holding: Holding, _: m.Kill) -> None:
-        self._executors.kill(holding.command)
+        self._commands.kill(holding)
 
     def _give_slot_back(self, holding: Holding, _: m.GiveSlotBack) -> None:
         self._capacity.give_back(holding.attempt.task.needs)

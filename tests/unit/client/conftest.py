@@ -44,5 +44,11 @@ async def start(server: FakeServer, tmp_path: Path) -> AsyncIterator[MakeDaemon]
 
 def settings_for(url: str, work: Path, **changes: Any) -> Settings:
     """Settings of a small daemon."""
-    defaults: dict[str, Any] = {"slots": 2, "grace_s": 0.5, "executors": 1, "free_floor_bytes": 0}
+    defaults: dict[str, Any] = {
+        "slots": 2,
+        "containers": "none",
+        "grace_s": 0.5,
+        "executors": 1,
+        "free_floor_bytes": 0,
+    }
     return Settings(servers=(url,), work=work, **(defaults | changes))

@@ -1,0 +1,152 @@
+"""Start the commands of attempts, in a container where the task names an image, and tell how they ended."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from awe_client.daemon import machine as m
+from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.container import LABEL, Boxed
+from awe_client.daemon.engine import Containers
+from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
+from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon.holding import Holding
+from awe_client.daemon.live_logs import LiveLogs
+from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal
+from awe_client.daemon.workdir import WorkDirs
+from shared_models.errors import InvalidDocument
+from shared_models.limits import MAX_TAIL_BYTES
+from shared_models.states import FailureKind
+
+Tell = Callable[[Holding, m.Event], None]
+
+
+class Commands:
+    """Runs commands in the executors. `tell` hears of every start that came to nothing, and of every end."""
+
+    def __init__(
+        self,
+        executors: ExecutorPool,
+        containers: Containers,
+        *,
+        workdirs: WorkDirs,
+        live_logs: LiveLogs,
+        work_root: Path,
+        predata: Path,
+        grace_s: float,
+    ) -> None:
+        self._executors = executors
+        self._containers = containers
+        self._workdirs = workdirs
+        self._live_logs = live_logs
+        self._work_root = str(work_root)
+        self._predata = predata
+        self._grace_s = grace_s
+        self._endings: set[asyncio.Task[None]] = set()
+
+    def start(self, holding: Holding, tell: Tell, disk_was_full: Callable[[], None]) -> None:
+        """Start a command; `disk_was_full` is called when it ends on a full disk, before the end is told."""
+        try:
+            spec = self._spec(holding)
+        except InvalidDocument as exc:
+            tell(holding, m.StepFailed(Failure(FailureKind.COMMAND, str(exc))))
+            return
+
+        def tell_end(what: CommandEnd | SpawnRefusal) -> None:
+            if isinstance(what, SpawnRefusal):
+                tell(holding, m.Refused(what))
+                return
+            if what.disk_full:
+                disk_was_full()
+            elif holding.disk_was_full:
+                what = replace(what, disk_full=True)
+            tell(holding, m.Ended(what, self._live_logs.has_sent(holding.attempt.key)))
+
+        def ended(what: CommandEnd | SpawnRefusal) -> None:
+            if holding.attempt.task.image:
+                self._end_container(holding, what, tell_end)
+            else:
+                tell_end(what)
+
+        holding.disk_was_full = False
+        if self._workdirs.has_no_room:
+            # Perhaps in a moment: directories of earlier attempts are being removed. A command that starts on
+            # a full disk may end on one with room, and nobody would know that its output is cut off.
+            asyncio.get_running_loop().call_soon(tell_end, SpawnRefusal("disk", errno.ENOSPC, b""))
+            return
+        holding.command = self._executors.run(spec, ended)
+
+    def kill(self, holding: Holding) -> None:
+        """End a command: TERM, grace, KILL."""
+        self._executors.kill(holding.command)
+
+    async def close(self) -> None:
+        """Wait until containers whose commands have ended are gone."""
+        await asyncio.gather(*self._endings, return_exceptions=True)
+
+    def _end_container(
+        self, holding: Holding, what: CommandEnd | SpawnRefusal, tell_end: Callable[[Any], None]
+    ) -> None:
+        """Remove the container before the end is told: nobody writes to an output any more."""
+
+        async def finish() -> None:
+            tell_end(await self._containers.finish(container_name(holding.attempt), what))
+
+        ending = asyncio.ensure_future(finish())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+    def _spec(self, holding: Holding) -> CommandSpec:
+        attempt, task = holding.attempt, holding.attempt.task
+        own = own_environment(attempt)
+        spec = CommandSpec(
+            argv=command_words(attempt, own),
+            env={**task.common_env_bytes, **encode(own)},
+            cwd=os.fsencode(attempt.directory),
+            make_dir=not task.must_prepare,
+            stdin=os.fsencode(task.stdin) if task.stdin else None,
+            stdout=os.fsencode(task.stdout),
+            stderr=os.fsencode(task.stderr),
+            time_limit_s=holding.machine.time_limit_s,
+            grace_s=self._grace_s,
+            tail_bytes=MAX_TAIL_BYTES,
+            tidy=not task.must_prepare and not task.outputs,
+            memory_limit_bytes=task.needs.memory_bytes,
+        )
+        return self._boxed(holding, spec, own) if task.image else spec
+
+    def _boxed(self, holding: Holding, spec: CommandSpec, own: dict[str, str]) -> CommandSpec:
+        """The same command, started in a container."""
+        attempt, task = holding.attempt, holding.attempt.task
+        box = Boxed(
+            image=task.image,
+            name=container_name(attempt),
+            labels={LABEL: self._work_root, "awe.id": attempt.id, "awe.attempt": str(attempt.number)},
+            directory=str(attempt.directory),
+            read_only=[str(self._predata / key) for key in dict.fromkeys(holding.predata)],
+            words=[word.decode("utf-8", "surrogateescape") for word in spec.argv],
+            env={**task.common_env, **own},
+            private=set(task.message.get("private_env") or ()),
+            reads_stdin=task.stdin is not None,
+            cores=task.needs.cores,
+            memory_bytes=task.needs.memory_bytes,
+            gpus=task.needs.gpus,
+            user=f"{os.geteuid()}:{os.getegid()}",
+        )
+        start = self._containers.launch(box, holding.image)
+        return replace(
+            spec,
+            argv=[as_bytes(word) for word in start.words],
+            env=encode(start.env),
+            cleanup=[as_bytes(word) for word in start.cleanup],
+            memory_limit_bytes=0 if start.limits_memory else spec.memory_limit_bytes,
+        )
+
+
+def container_name(attempt: Attempt) -> str:
+    """`awe_<workunit>.<attempt>`: unique on its machine, as workunits are."""
+    return f"awe_{attempt.directory.name}"

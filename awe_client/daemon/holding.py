@@ -1,0 +1,31 @@
+"""What a workshop holds: an attempt, its machine, and what is under way for it."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from awe_client.daemon import machine as m
+from awe_client.daemon.attempt import Attempt
+
+
+@dataclass(slots=True)
+class Holding:
+    """One attempt and what is under way for it."""
+
+    attempt: Attempt
+    machine: m.Machine
+    step: asyncio.Task[None] | None = None
+    command: int = 0  #: key in the executor
+    predata: list[str] = field(default_factory=list)
+    image: str = ""  #: what the container engine knows the task's image by
+    disk_was_full: bool = False  #: at some moment while its command ran
+
+
+@dataclass(slots=True, frozen=True)
+class Load:
+    """What is held, by what it means for asking for more."""
+
+    held: int
+    unrun_cores: int  #: cores of attempts that have not finished running
+    unrun_memory: int
+    unrun_gpus: int
+    pushing: int

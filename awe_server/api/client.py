@@ -16,7 +16,7 @@ from starlette.responses import Response
 from awe_server.api import views
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, whole
 from awe_server.api.deps import Asking, Served
-from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refused
+from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refused
 from awe_server.api.holding import only_for_stock_workers
 from awe_server.api.multipart import is_multipart, parts
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of, page_rows
@@ -41,9 +41,6 @@ from shared_models.profile import ClientProfile, parse_profile
 from shared_models.views import ClientView, Registered
 
 router = APIRouter(prefix="/client", tags=["client"])
-
-Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}}
-Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
 
 
 @router.post("", summary="Register a client", response_model=Envelope[Registered], responses=Bad)

@@ -42,6 +42,15 @@ class Refusal(BaseModel):
     code: str = Field(examples=["job_not_found"])
 
 
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Name the errors of a route, for the OpenAPI document."""
+    return {status: {"model": Refusal} for status in statuses}
+
+
+Bad = refusals(400)
+Missing = refusals(400, 404)
+
+
 def ok(data: Any, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
     """Answer 200 with data; `more` are further keys of the envelope."""
     body = orjson.dumps({"status": 200, "data": data, "error": None, **more})

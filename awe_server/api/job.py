@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from awe_server.api import job_list, job_look, job_submit, views
 from awe_server.api.deps import Asking, BaseUrl, Served, beside
-from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refused
+from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusals, refused
 from awe_server.api.job_list import JobListParameters
 from awe_server.api.logs import Logs
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
@@ -34,9 +34,6 @@ from shared_models.times import rfc3339
 from shared_models.views import JobView
 
 router = APIRouter(prefix="/job", tags=["job"])
-
-Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}}
-Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
 
 _UPLOAD: dict[str, Any] = {
     "requestBody": {
@@ -65,7 +62,7 @@ _UPLOAD: dict[str, Any] = {
     "",
     summary="Submit a job",
     response_model=Envelope[JobView],
-    responses={**Bad, 409: {"model": Refusal}, 413: {"model": Refusal}},
+    responses=refusals(400, 409, 413),
     openapi_extra=_UPLOAD,
 )
 async def submit(

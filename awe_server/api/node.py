@@ -11,7 +11,7 @@ from awe_server.api import node_upload, views
 from awe_server.api.bodies import stream
 from awe_server.api.deps import Asking, Served
 from awe_server.api.downloads import etag, node_response
-from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged
+from awe_server.api.envelope import Envelope, Listing, ok, paged, refusals
 from awe_server.api.job_list import any_type
 from awe_server.api.multipart import is_multipart
 from awe_server.api.params import Flag, NoParameters, Paging, Parameters, split_list
@@ -28,8 +28,8 @@ from shared_models.views import NodeView, Stored
 
 router = APIRouter(prefix="/node", tags=["node"])
 
-Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 507: {"model": Refusal}}
-Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
+Bad = refusals(400, 507)
+Missing = refusals(400, 404, 507)
 
 _FILE_FORM: dict[str, Any] = {
     "requestBody": {
@@ -152,9 +152,8 @@ class NodeParameters(Parameters):
     summary="One node, or its bytes",
     response_model=Envelope[NodeView],
     responses={
-        **Missing,
+        **refusals(400, 404, 416, 507),
         206: {"description": "the range that was asked for", "content": {"application/octet-stream": {}}},
-        416: {"model": Refusal},
     },
 )
 async def get_node(
@@ -196,7 +195,7 @@ class ChangeParameters(Parameters):
     "/{node_id}",
     summary="Give a node bytes or attributes",
     response_model=Envelope[NodeView | Stored],
-    responses={**Missing, 409: {"model": Refusal}},
+    responses=refusals(400, 404, 409, 507),
     openapi_extra=_FILE_FORM,
 )
 async def change(

@@ -11,7 +11,7 @@ What stock workers depend on, and where it differs from our own rules:
 
 import json
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
@@ -21,7 +21,7 @@ from awe_server.api import views, work_list, work_report
 from awe_server.api.bodies import stream as stream_body
 from awe_server.api.deps import Asking, BaseUrl, Served
 from awe_server.api.downloads import log_response
-from awe_server.api.envelope import Envelope, Listing, Refusal, ok, paged, refusal, refused
+from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusal, refusals, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder, only_for_stock_workers
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
@@ -53,9 +53,6 @@ from shared_models.states import WorkunitState
 from shared_models.views import WorkunitView
 
 router = APIRouter(prefix="/work", tags=["work"])
-
-Bad: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}}
-Missing: dict[int | str, dict[str, Any]] = {**Bad, 404: {"model": Refusal}}
 
 
 class WorkParameters(WorkListParameters):
@@ -205,7 +202,7 @@ class LogWriteParameters(Parameters):
     "/{work_id:path}/log/{stream}",
     summary="Send a piece of a log",
     response_model=Envelope[dict[str, int]],
-    responses={**Missing, 409: {"model": Refusal}},
+    responses=refusals(400, 404, 409),
 )
 async def write_log(
     work_id: str,
@@ -307,7 +304,7 @@ class ReportParameters(Parameters):
     "/{work_id:path}",
     summary="Report how an attempt ended",
     response_model=Envelope[str],
-    responses={**Missing, 409: {"model": Refusal}},
+    responses=refusals(400, 404, 409),
 )
 async def put_report(
     work_id: str,

@@ -16,6 +16,7 @@ singularity the command is an ordinary descendant of theirs.
 """
 
 import re
+import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,7 @@ _SETUP = re.compile(
     r"|(XDG|DOCKER|CONTAINER|CONTAINERS|STORAGE|APPTAINER|SINGULARITY)_.*"
 )
 _PROXIES = re.compile(r"(HTTP|HTTPS|NO|ALL)_PROXY", re.IGNORECASE)
+_KILLED = 128 + signal.SIGKILL  #: exit code of a container whose command was killed
 _LEAST_MEMORY = 6 * 1024 * 1024  #: docker takes no lower limit
 
 
@@ -239,9 +241,12 @@ def state_of(document: Mapping[str, Any]) -> State:
     )
 
 
-def judge(engine: Engine, end: CommandEnd, state: State | None) -> CommandEnd | SpawnRefusal:
+def judge(
+    engine: Engine, end: CommandEnd, state: State | None, *, oom_seen: bool
+) -> CommandEnd | SpawnRefusal:
     """Tell the command's end from the engine's trouble.
 
+    `oom_seen`: the kernel killed somebody for memory meanwhile; not every engine says that it was this one.
     What was measured is the engine's command line's, so it does not count; the tails are the command's.
     """
     if not engine.keeps_containers:
@@ -249,8 +254,8 @@ def judge(engine: Engine, end: CommandEnd, state: State | None) -> CommandEnd | 
     end = replace(end, user_s=0.0, system_s=0.0, peak_bytes=0, strays=0)
     if end.reason:
         return end
-    if state is not None and state.oom and state.exit_code:
-        return replace(end, exit_code=None, signal=9, oom=True)
+    if end.exit_code and ((state is not None and state.oom) or (oom_seen and end.exit_code == _KILLED)):
+        return replace(end, exit_code=None, signal=signal.SIGKILL, oom=True)
     own = state is not None and state.has_run and not state.is_running and state.exit_code == end.exit_code
     if end.exit_code == 125 and not own:
         return _trouble(end)

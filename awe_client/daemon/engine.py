@@ -23,6 +23,7 @@ from awe_client.daemon.container import (
     state_of,
 )
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+from awe_client.daemon.proc import oom_kills
 from shared_models.errors import AweError
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class Containers:
         self._setup = engine_environment(os.environ)
         self._setup_to_fetch = engine_environment(os.environ, proxies=True)
         self._unsure: set[str] = set()  # containers that may still be there
+        self._oom_kills: dict[str, int] = {}  # the kernel's count when a container was started
 
     async def open(self, choice: str) -> None:
         """Find the engine, and remove what an earlier daemon of this work directory left.
@@ -174,12 +176,14 @@ class Containers:
     def launch(self, box: Boxed, image: str) -> Start:
         """How to start a command in a container. Raises InvalidDocument."""
         assert self.engine is not None
+        self._oom_kills[box.name] = oom_kills()
         return launch(self.engine, box, image, self._setup, os.cpu_count() or 1)
 
     async def finish(self, name: str, what: CommandEnd | SpawnRefusal) -> CommandEnd | SpawnRefusal:
         """Remove a container whose command line has ended, however; say what really happened."""
         engine = self.engine
         assert engine is not None
+        oom_seen = oom_kills() > self._oom_kills.pop(name, 0)
         state = None
         if engine.keeps_containers:
             looked = await self.call(engine.look(name))
@@ -189,7 +193,7 @@ class Containers:
                 # Killed before it was there: a daemon may still be making it.
                 self._unsure.add(name)
             await self._remove([name])
-        return judge(engine, what, state) if isinstance(what, CommandEnd) else what
+        return judge(engine, what, state, oom_seen=oom_seen) if isinstance(what, CommandEnd) else what
 
     async def sweep(self) -> None:
         """Try again to remove what may still be there."""

@@ -128,11 +128,12 @@ class Images:
         image = task.message["cmd"].get("Dockerimage")
         if not image:
             return None
+        wanted = {"attributes.type": "dockerimage", "attributes.name": image}
         patience = Patience()
         while True:
             server = self._servers.current
             try:
-                page = await server.list_nodes(where={"type": "dockerimage", "name": image}, limit=1)
+                page = await server.list_nodes(where=wanted, limit=1)
             except AweError as exc:
                 if not exc.retryable:
                     log.warning("images_not_listed", extra={"reason": str(exc)})

@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import errno
 import logging
-import marshal
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
 from awe_client.daemon.proc import cwd_of, descendants, environ_of, parents, state_of
 
 log = logging.getLogger(__name__)
 
-_LENGTH = struct.Struct("!I")
 _PR_SET_CHILD_SUBREAPER = 36
 #: What a helper needs from our environment to be able to start at all. Nothing secret may be among it.
 _HELPER_ENV = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -186,10 +184,9 @@ class _Helper(asyncio.Protocol):
         self._outgoing.append(message)
 
     def _flush(self) -> None:
-        body = marshal.dumps(self._outgoing)
-        self._outgoing = []
+        frame, self._outgoing = frame_of(self._outgoing), []
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(_LENGTH.pack(len(body)) + body)
+            self._transport.write(frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -197,17 +194,11 @@ class _Helper(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._incoming += data
-        while len(self._incoming) >= 4:
-            (length,) = _LENGTH.unpack_from(self._incoming)
-            if len(self._incoming) < 4 + length:
-                break
-            messages = marshal.loads(self._incoming[4 : 4 + length])
-            del self._incoming[: 4 + length]
-            for kind, key, facts in messages:
-                on_end = self.commands.pop(key, None)
-                self._ended(key)
-                if on_end is not None:
-                    on_end(CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
+        for kind, key, facts in take_messages(self._incoming):
+            on_end = self.commands.pop(key, None)
+            self._ended(key)
+            if on_end is not None:
+                on_end(CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(self)

@@ -2,9 +2,7 @@
 
 A daemon runs one or two of these (see executor.py; a socket is their standard input), because
 starting a process is the dearest thing a client does, and because a parent that holds little memory and no
-threads does it best. Both directions carry frames: 4 bytes of length, then a marshalled list of messages.
-(marshal: both ends are this program under one interpreter, and argv, environment and log tails are bytes,
-which JSON cannot carry.)
+threads does it best. Both directions carry frames of messages (frames.py):
 
     in   ("run", key, executor.CommandSpec) · ("kill", key)
     out  ("refused", key, outcome.SpawnRefusal) · ("ended", key, outcome.CommandEnd)      as dicts
@@ -28,16 +26,15 @@ descriptor and four system calls more, and would not tell of orphans.
 
 import contextlib
 import heapq
-import marshal
 import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from typing import Any
 
+from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.fresh import FreshDirectories
 from awe_client.daemon.leavings import disk_full, log_facts
 from awe_client.daemon.memory import MemoryWatch
@@ -57,7 +54,6 @@ from awe_client.daemon.spawn import Refused, Spawner, stage
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
-_LENGTH = struct.Struct("!I")
 
 
 class _Command:
@@ -143,25 +139,18 @@ class Executor:
         if not data:
             return False
         self._incoming += data
-        while len(self._incoming) >= 4:
-            (length,) = _LENGTH.unpack_from(self._incoming)
-            if len(self._incoming) < 4 + length:
-                break
-            messages = marshal.loads(self._incoming[4 : 4 + length])
-            del self._incoming[: 4 + length]
-            for message in messages:
-                if message[0] == "run":
-                    self._run(message[1], message[2])
-                elif message[1] in self._by_key:
-                    self._stop(self._by_key[message[1]], "killed")
+        for message in take_messages(self._incoming):
+            if message[0] == "run":
+                self._run(message[1], message[2])
+            elif message[1] in self._by_key:
+                self._stop(self._by_key[message[1]], "killed")
         return True
 
     def _send(self) -> None:
         if self._outgoing:
-            body = marshal.dumps(self._outgoing)
-            self._outgoing = []
+            frame, self._outgoing = frame_of(self._outgoing), []
             with contextlib.suppress(ConnectionError):
-                self._connection.sendall(_LENGTH.pack(len(body)) + body)
+                self._connection.sendall(frame)
 
     # --- starting --------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ A look costs what it must:
   belongs to its parent's command from then on, whatever becomes of the parent; an orphan that fell to us is
   told apart by the executor. So double forks and new sessions hide nothing, and a known process costs no
   question at all.
-* Processes of limited commands are read from /proc/PID/status: counters, some 15 µs each, however large. Their sum
-  is too high if processes share memory, never too low (but for counters that lag a little on some kernels).
+* Processes of limited commands are read from /proc/PID/status: counters, some 15 µs each, however large.
+  Their sum is too high if processes share memory, never too low (but some kernels' counters lag a little).
 * Only if that sum is above the limit, the proportional share of each process is read (smaps_rollup): exact,
   but 20 to 80 ns a page. A command that is cleared by it is looked at so closely again when it has grown by
   what it had left, or after 20 times what the look cost.
@@ -139,14 +139,20 @@ class MemoryWatch:
 
 def usage_of(pid: int) -> Usage | None:
     """Anonymous, shared and swapped memory of a process by its counters; None if it has ended."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            said = file.read()
-    except OSError:
+    said = _read(pid, "status")
+    if said is None:
         return None
     parent = _number_after(b"\nPPid:", said)
     kibibytes = sum(_number_after(name, said) for name in (b"\nRssAnon:", b"\nRssShmem:", b"\nVmSwap:"))
     return Usage(parent, kibibytes * 1024)
+
+
+def _read(pid: int, name: str) -> bytes | None:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return None
 
 
 def _number_after(name: bytes, said: bytes) -> int:
@@ -157,10 +163,8 @@ def _number_after(name: bytes, said: bytes) -> int:
 
 def share_of(pid: int) -> int | None:
     """As `usage_of`, but of a page that n processes use only an n-th; None if it cannot be read."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            said = file.read()
-    except OSError:
+    said = _read(pid, "smaps_rollup")
+    if said is None:
         return None
     swapped = _number_after(b"\nSwapPss:", said)
     if b"\nPss_Anon:" not in said:  # before Linux 5.4: pages of files count in

@@ -38,6 +38,21 @@ def test_a_kill_without_a_culprit_hints_at_memory_and_with_evidence_says_so() ->
     assert proven.signal == 9
 
 
+@pytest.mark.parametrize(
+    ("used", "says"),
+    [
+        (812 << 20, "used 812 MiB, its limit is 512 MiB"),
+        ((512 << 20) + 1, "used 512.1 MiB, its limit is 512"),
+    ],
+)
+def test_a_command_ended_for_memory_says_how_much_it_used_and_might(used: int, says: str) -> None:
+    end = replace(GOOD, signal=9, reason="memory", used_bytes=used, memory_limit_bytes=512 << 20)
+    failure = judge_end(end, 0)
+    assert failure is not None
+    assert failure.kind is FailureKind.OOM
+    assert says in failure.message
+
+
 def test_a_signal_without_a_name_is_numbered() -> None:
     failure = judge_end(replace(GOOD, exit_code=None, signal=40), 0)
     assert failure is not None

@@ -13,8 +13,9 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, package_version
@@ -25,7 +26,20 @@ from awe_client.daemon.settings import Settings
 from awe_client.daemon.units import parse_bytes, parse_seconds
 from shared_models.errors import AweError
 
+Value = TypeVar("Value")
+
 _PR_SET_DUMPABLE = 4
+
+#: Options that take a time or a size: name, default, which of the two, what for.
+_BOUNDS = (
+    ("--wall-time", "0", "TIME", "the allocation ends after this: drain before (default: never)"),
+    ("--idle-exit", "0", "TIME", "end after so long without work (default: never)"),
+    ("--grace", "10", "TIME", "between TERM and KILL of a command (default: %(default)s)"),
+    ("--keep-failed", "30m", "TIME", "keep directories of failed attempts (default: %(default)s)"),
+    ("--free-floor", "256M", "SIZE", "with less free disk, ask for no work (default: %(default)s)"),
+    ("--predata-size", "20G", "SIZE", "bound of the predata cache (default: %(default)s)"),
+    ("--transfer-timeout", "60", "TIME", "a silent transfer has failed after this (default: %(default)s)"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -117,86 +131,50 @@ def build_parser() -> argparse.ArgumentParser:
         "with K, M, G or T (powers of 1024). Exit codes: 0 ended as told, 1 the server refuses this client, "
         "2 wrong usage.",
     )
-    add = run_.add_argument
+    _add_offer(run_.add_argument)
+    _add_names(run_.add_argument)
+    _add_resources(run_.add_argument)
+    for flag, default, kind, text in _BOUNDS:
+        run_.add_argument(flag, default=default, metavar=kind, help=text)
+    _add_running(run_.add_argument)
+    return parser
+
+
+def _add_offer(add: Callable[..., object]) -> None:
     add("--server", action="append", metavar="URL", help="repeat for a standby (default: AWE_SERVER)")
     add("--group", default="default", help="client group (default: %(default)s)")
     add("--apps", default="*", help="comma list of the commands offered; '*' = any (the default)")
-    add(
-        "--slots",
-        type=int,
-        metavar="N",
-        help="cores to offer; a command takes one unless its job says more (default: all)",
-    )
-    add(
-        "--work",
-        default="awe-work",
-        metavar="DIR",
-        help="work directory, one per daemon (default: %(default)s)",
-    )
+    slots = "cores to offer; a command takes one unless its job says more (default: all)"
+    add("--slots", type=int, metavar="N", help=slots)
+    work = "work directory, one per daemon (default: %(default)s)"
+    add("--work", default="awe-work", metavar="DIR", help=work)
+
+
+def _add_names(add: Callable[..., object]) -> None:
     add("--name", default="", help="name to show (default: host name)")
     add("--user", default="", help="owner to show")
     add("--domain", default="default", help="domain to show: where its resources are")
     add("--instance-id", default="", metavar="ID", help="virtual machine to show")
     add("--instance-type", default="", metavar="TYPE", help="kind of virtual machine to show")
+
+
+def _add_resources(add: Callable[..., object]) -> None:
     add("--memory", default="0", metavar="SIZE", help="memory to offer (default: all)")
     add("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (default: those in sight)")
-    add(
-        "--containers",
-        default="auto",
-        choices=("auto", "none", "docker", "podman", "apptainer"),
-        help="engine for commands that name an image; auto = the first that works (default: %(default)s)",
-    )
-    add(
-        "--wall-time",
-        default="0",
-        metavar="TIME",
-        help="the allocation ends after this: drain before (default: never)",
-    )
-    add("--idle-exit", default="0", metavar="TIME", help="end after so long without work (default: never)")
-    add(
-        "--grace",
-        default="10",
-        metavar="TIME",
-        help="between TERM and KILL of a command (default: %(default)s)",
-    )
-    add(
-        "--keep-failed",
-        default="30m",
-        metavar="TIME",
-        help="keep directories of failed attempts (default: %(default)s)",
-    )
-    add(
-        "--free-floor",
-        default="256M",
-        metavar="SIZE",
-        help="with less free disk, ask for no work (default: %(default)s)",
-    )
-    add(
-        "--predata-size",
-        default="20G",
-        metavar="SIZE",
-        help="bound of the predata cache (default: %(default)s)",
-    )
-    add(
-        "--transfer-timeout",
-        default="60",
-        metavar="TIME",
-        help="a silent transfer has failed after this (default: %(default)s)",
-    )
-    add(
-        "--executors",
-        type=int,
-        default=2,
-        metavar="N",
-        help="processes that start commands (default: %(default)s)",
-    )
+    engines = ("auto", "none", "docker", "podman", "apptainer")
+    containers = "engine for commands that name an image; auto = the first that works (default: %(default)s)"
+    add("--containers", default="auto", choices=engines, help=containers)
+
+
+def _add_running(add: Callable[..., object]) -> None:
+    executors = "processes that start commands (default: %(default)s)"
+    add("--executors", type=int, default=2, metavar="N", help=executors)
     add("--token-file", metavar="FILE", help="client group token (or AWE_CLIENT_TOKEN); only you may read it")
     add("--json-logs", action="store_true", help="log lines as JSON")
     add("--verbose", action="store_true", help="log more")
-    return parser
 
 
-def _option(name: str, parse, text: str):  # type: ignore[no-untyped-def]
+def _option(name: str, parse: Callable[[str], Value], text: str) -> Value:
     try:
         return parse(text)
     except ValueError as exc:

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 import anyio
@@ -66,6 +66,16 @@ class RetryPolicy:
     cap_s: float = 5.0
 
 
+class Options(TypedDict, total=False):
+    """What a request may have besides method and path."""
+
+    params: Params | None
+    content: Body | None
+    headers: Mapping[str, str] | None
+    repeatable: bool | None  #: None = as the method says
+    timeout_s: float | None  #: None = as the transport says
+
+
 class Transport:
     """Sends requests, unwraps envelopes, raises AweErrors, repeats what may be repeated."""
 
@@ -95,28 +105,9 @@ class Transport:
         """Close the connections."""
         await self._http.aclose()
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        content: Body | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
+    async def call(self, method: str, path: str, **options: Unpack[Options]) -> Any:
         """Send one request and return the envelope's `data`."""
-        envelope = await self.envelope(
-            method,
-            path,
-            params=params,
-            content=content,
-            headers=headers,
-            repeatable=repeatable,
-            timeout_s=timeout_s,
-        )
-        return data_of(envelope)
+        return data_of(await self.envelope(method, path, **options))
 
     async def page(self, kind: type[View], path: str, params: Params | None = None) -> Page[View]:
         """Get one page of a list; a list without page numbers is one page."""
@@ -125,47 +116,19 @@ class Transport:
         total = envelope.get("total_count", len(rows))
         return Page(rows, total, envelope.get("limit", len(rows)), envelope.get("offset", 0))
 
-    async def envelope(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        content: Body | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
+    async def envelope(self, method: str, path: str, **options: Unpack[Options]) -> Any:
         """Send one request, again if it may be, and return the whole decoded body."""
-        reply = await self.send(
-            method,
-            path,
-            params=params,
-            content=content,
-            headers=headers,
-            repeatable=repeatable,
-            timeout_s=timeout_s,
-        )
-        return decode(reply)
+        return decode(await self.send(method, path, **options))
 
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        content: Body | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool | None = None,
-        timeout_s: float | None = None,
-    ) -> httpx.Response:
+    async def send(self, method: str, path: str, **options: Unpack[Options]) -> httpx.Response:
         """Send one request, again if it may be, and return the read reply."""
+        repeatable = options.get("repeatable")
         may_repeat = method in ("GET", "HEAD") if repeatable is None else repeatable
         attempt = 0
         while True:
             attempt += 1
             try:
-                request = self._request(method, path, params, content, headers, timeout_s)
+                request = self._request(method, path, options)
                 reply = await self._http.send(request)
                 raise_for_error(reply)
                 return reply
@@ -216,22 +179,14 @@ class Transport:
             url=self.shown_url,
         )
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        params: Params | None,
-        content: Body | None,
-        headers: Mapping[str, str] | None,
-        timeout_s: float | None,
-    ) -> httpx.Request:
+    def _request(self, method: str, path: str, options: Options) -> httpx.Request:
         return self._http.build_request(
             method,
             self.url(path),
-            params=_clean(params),
-            content=content,
-            headers={**self._headers, **(headers or {})},
-            timeout=self._timeout(timeout_s),
+            params=_clean(options.get("params")),
+            content=options.get("content"),
+            headers={**self._headers, **(options.get("headers") or {})},
+            timeout=self._timeout(options.get("timeout_s")),
         )
 
     def _timeout(self, timeout_s: float | None) -> httpx.Timeout:

@@ -50,6 +50,11 @@ def split_workunit_id(workunit_id: str) -> tuple[TaskId, int]:
     return TaskId(task_id), int(rank)
 
 
+def task_of(workunit_id: WorkunitId) -> TaskId:
+    """The task of a workunit whose id is known to be one."""
+    return TaskId(workunit_id.rpartition("_")[0])
+
+
 def decode_workunit_id(text: str) -> WorkunitId:
     """Read a workunit id from a URL, plain or as `base64:<standard base64>` (AWE §3.3).
 

@@ -212,18 +212,17 @@ def job_min(job: Document, tasks: list[Document]) -> Document:
         "submittime": job["info"].get("submittime", ZERO_TIME),
         "completedtime": job["info"].get("completedtime", ZERO_TIME),
         "computetime": seconds(sum(task["computetime"] for task in tasks)),
-        **_where(state, str(job["lastfailed"]), tasks),
+        **_where(state, (job["error"] or {}).get("taskfailed"), tasks),
         "userattr": job["info"].get("userattr") or {},
     }
 
 
-def _where(state: str, lastfailed: str, tasks: list[Document]) -> Document:
+def _where(state: str, failed: str | None, tasks: list[Document]) -> Document:
     """`task` and `state`, parallel lists: which tasks a job is at."""
     if state in ("completed", "deleted"):
         return {"task": [], "state": [state]}
     if state in ("suspend", "failed-permanent"):
-        failed = [task["index"] for task in tasks if (lastfailed + "_").startswith(task["id"] + "_")]
-        return {"task": failed[:1], "state": [state]}
+        return {"task": [task["index"] for task in tasks if task["id"] == failed], "state": [state]}
     now = [task for task in tasks if task["state"] in ("queued", "in-progress")]
     now = now or [task for task in tasks if task["state"] in ("pending", "init")][:1]
     return {"task": [task["index"] for task in now], "state": [task["state"] for task in now]}

@@ -17,7 +17,7 @@ from typing import Literal
 
 from awe_server.scheduler.demands import demand_of, unfit
 from awe_server.scheduler.state import Client, State, Task, Workunit
-from shared_models.ids import ClientId
+from shared_models.ids import ClientId, task_of
 from shared_models.limits import MAX_SKIP_LIST
 from shared_models.states import FailureKind, WorkunitState
 
@@ -82,7 +82,7 @@ def _reached(state: State, unit: Workunit, client: Client) -> str:
     task = unit.task
     full = len(client.blamed) >= state.rules.max_client_failure
     if full:
-        may_be_tasks = all(id.startswith(task.wuid_prefix) for id in client.blamed)
+        may_be_tasks = all(task_of(id) == task.id for id in client.blamed)
     else:
         may_be_tasks = unit.state is WorkunitState.SUSPEND
     if may_be_tasks and task.blamed == client.id and not task.done and _is_only_choice(state, task, client):
@@ -99,7 +99,7 @@ def _clear(state: State, task: Task) -> None:
     task.blamed = ""
     if client is None:
         return
-    mine = [id for id in client.blamed if id.startswith(task.wuid_prefix)]
+    mine = [id for id in client.blamed if task_of(id) == task.id]
     units = ((id, state.workunits.get(id)) for id in mine)
     innocent = [id for id, unit in units if unit is None or unit.blamed.get("node") != client.id]
     for id in innocent:

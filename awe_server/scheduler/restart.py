@@ -19,7 +19,7 @@ from awe_server.scheduler.state import (
     Task,
 )
 from awe_server.scheduler.transitions import JOB_MOVES, TASK_MOVES, WORKUNIT_MOVES, check_move
-from shared_models.ids import TaskId, WorkunitId
+from shared_models.ids import WorkunitId, task_of
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME
 
@@ -87,7 +87,7 @@ def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> N
     ids = {task.id for task in tasks}
     for client in state.clients.values():
         if client.skip:
-            _forget_skips(state, client, {id for id in client.skip if _task_of(id) in ids})
+            _forget_skips(state, client, {id for id in client.skip if task_of(id) in ids})
     for task in tasks:
         state.forget_workunits(task, ctx.wall_s)
         if task.state is not TaskState.PENDING:
@@ -149,10 +149,6 @@ def _blank(task: Task) -> None:
 
 def _without_node(io: Document) -> Document:
     return {**{key: value for key, value in io.items() if key != "_md5"}, "node": "", "size": 0}
-
-
-def _task_of(id: WorkunitId) -> TaskId:
-    return TaskId(id.rpartition("_")[0])
 
 
 def _forget_skips(state: State, client: Client, ids: Collection[WorkunitId]) -> None:

@@ -181,6 +181,15 @@ async def test_minimal_rows_are_awes(api: Api) -> None:
     assert row["state"] == ["queued"]
 
 
+async def test_a_minimal_row_names_the_task_that_failed_and_none_that_begins_alike(api: Api) -> None:
+    tasks = [{"taskid": name, "cmd": {"name": "x"}} for name in ("map", "map_reads")]
+    job = await api.submit({**tasks[0], "cmd": {"name": "else"}}, tasks[1], noretry=True)
+    await api.report(await api.checkout(await api.register(apps=["x"])), "fail")
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert (await api.ok("GET", f"/job/{job['id']}"))["lastfailed"] == f"{job['id']}_map_reads_0"
+    assert (row["task"], row["state"]) == ([1], ["suspend"])
+
+
 async def test_distinct_values_of_a_field(api: Api) -> None:
     for user in ("ben", "anna", "ben"):
         await api.submit(user=user)

@@ -77,6 +77,14 @@ class TestOtherClientsFailToo:
         fail_some(world, "c2", 1)
         assert [id.partition("_")[2] for id in first.blamed] == ["other_0", "t_1"]
 
+    def test_blame_for_a_task_whose_name_begins_alike_stays(self, world: World) -> None:
+        first = world.client("c1")
+        world.client("c2")
+        world.submit(a_job().task("map_reads").task("map", parts=9))
+        fail_some(world, "c1", 3)
+        fail_some(world, "c2", 1)
+        assert [id.partition("_")[2] for id in first.blamed] == ["map_reads_0"]
+
     @pytest.mark.parametrize("kind", [K.NODE, K.INPUT])
     def test_failures_around_the_command_prove_nothing(self, world: World, kind: FailureKind) -> None:
         first = world.client("c1")

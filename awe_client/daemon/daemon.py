@@ -61,6 +61,7 @@ class Daemon:
         )
         self._capacity = Capacity(self._totals)
         self._containers = Containers(self._root.path)
+        self._images = Images(self._containers, self._servers, self._sources, self._root.images)
         live_logs = LiveLogs(self._servers)
         self._commands = Commands(
             self._executors,
@@ -76,7 +77,7 @@ class Daemon:
             fetcher=Fetcher(self._servers, self._sources, self._cache),
             pusher=Pusher(self._servers),
             commands=self._commands,
-            images=Images(self._containers, self._servers, self._sources, self._root.images),
+            images=self._images,
             workdirs=self._workdirs,
             spool=self._spool,
             capacity=self._capacity,
@@ -101,6 +102,7 @@ class Daemon:
         try:
             self._spooled = self._spool.open()
             self._cache.open()
+            self._images.open()
             await self._containers.open(self._settings.containers)
             if killed := await asyncio.to_thread(kill_leftovers, self._root.path):
                 log.warning("leftovers_killed", extra={"processes": killed})

@@ -42,6 +42,11 @@ class Images:
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
 
+    def open(self) -> None:
+        """Remove what was only half fetched."""
+        for leftover in (*self._folder.glob("*.part"), *self._folder.glob("*.tar")):
+            leftover.unlink(missing_ok=True)
+
     @property
     def can_bring(self) -> bool:
         """Whether there is an engine at all."""

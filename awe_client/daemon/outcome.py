@@ -153,12 +153,13 @@ def report_of(
 def _perf(end: CommandEnd) -> dict[str, Any]:
     perf: dict[str, Any] = {
         "wall_s": round(end.wall_s, 6),
-        "cpu_user_s": round(end.user_s, 6),
-        "cpu_system_s": round(end.system_s, 6),
-        "peak_memory_bytes": end.peak_bytes,
         "stdout_bytes": end.stdout_size,
         "stderr_bytes": end.stderr_size,
     }
+    if end.peak_bytes:  # else nobody measured the command itself, as in a container
+        perf["cpu_user_s"] = round(end.user_s, 6)
+        perf["cpu_system_s"] = round(end.system_s, 6)
+        perf["peak_memory_bytes"] = end.peak_bytes
     if end.strays:
         perf["strays_killed"] = end.strays
     return perf

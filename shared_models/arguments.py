@@ -27,6 +27,7 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 _NAME = re.compile(r"[\w.\-]+")
 _REFERENCE = re.compile(r"[\w./\-]+")
 _SPECIAL = re.compile(r"@|\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 class InputNames:
@@ -97,6 +98,14 @@ def split_arguments(
     return [
         _substitute(word, names, inputs, environ, f"args_array[{i}]") for i, word in enumerate(args_array)
     ]
+
+
+def as_typed(word: str) -> str:
+    """Write a word so that each `${NAME}` in it arrives as it is: for words that a shell has split already.
+
+    An `@` has no such form: it names an input, or stays as it is.
+    """
+    return _VARIABLE.sub(r"$\g<0>", word)
 
 
 def unknown_references(words: Iterable[str], names: InputNames) -> Iterable[str]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared_models.arguments import as_typed
+
 #: Where the command's standard output goes unless it is declared otherwise; it is kept as an output.
 STDOUT_NAME = "stdout.txt"
 
@@ -40,7 +42,8 @@ class OneTask:
             "taskid": TASK_NAME,
             "cmd": {
                 "name": program,
-                "args_array": arguments,
+                # A shell has read these words already: the command gets them as they are.
+                "args_array": [as_typed(word) for word in arguments],
                 "stdout": STDOUT_NAME,
                 "environ": {"public": public},
             },

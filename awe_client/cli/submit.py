@@ -242,6 +242,9 @@ def run(
 ) -> None:
     """Run one command as a job, without writing JSON.
 
+    The command gets its words as you typed them; inputs lie in its working directory under their names. Only
+    @NAME, where NAME is that of an input, becomes the path of that input.
+
     With --watch its standard output (of all parts, in order) is printed at the end.
 
     Example: awe run --input reads.fastq --split 50MB --watch -- grep -c ACGT reads.fastq

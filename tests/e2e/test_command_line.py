@@ -113,6 +113,18 @@ def test_run_with_everything_that_it_knows(site: AweEnv, reads: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("PATH=$PATH:/opt/x; echo ${PATH} | tr : '\\n' | tail -1", "/opt/x\n"),
+        ("for i in 1 2; do echo ${i}; done", "1\n2\n"),
+        ("echo 'a${HOME}b $${HOME}' me@host.org @nobody", "a${HOME}b $${HOME} me@host.org @nobody\n"),
+    ],
+)
+def test_run_leaves_the_words_to_the_commands_own_shell(site: AweEnv, script: str, printed: str) -> None:
+    assert said(site.awe("run", "--watch", *sh(script))) == printed
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "Missing argument"),

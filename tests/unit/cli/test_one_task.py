@@ -26,6 +26,11 @@ def test_the_words_of_the_command_arrive_one_by_one() -> None:
     assert task["cmd"]["args_array"] == ["-c", "two words", "it's"]  # type: ignore[index]
 
 
+def test_what_the_commands_own_shell_is_to_expand_is_kept_from_us() -> None:
+    task = parsed(OneTask(["sh", "-c", "for i in 1 2; do echo ${i} $HOME; done"]))
+    assert task["cmd"]["args_array"] == ["-c", "for i in 1 2; do echo $${i} $HOME; done"]  # type: ignore[index]
+
+
 def test_a_split_names_the_first_input() -> None:
     task = parsed(OneTask(["wc"], inputs={"a.fq": NODE, "b.fq": NODE}, split_mb=50, index="record"))
     assert task["maxworksize"] == 50

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_models.arguments import split_arguments, split_words
+from shared_models.arguments import as_typed, split_arguments, split_words
 from shared_models.errors import InvalidDocument
 
 INPUTS = {
@@ -48,6 +48,13 @@ def split(args: str) -> list[str]:
 )
 def test_words(args: str, words: list[str]) -> None:
     assert split(args) == words
+
+
+@pytest.mark.parametrize(
+    "word", ["${LEVEL}", "$${LEVEL}", "a${LEVEL}${NOT_SET}b", "$LEVEL ${1} ${LEVEL:-x} me@host.org", "", "$${"]
+)
+def test_a_word_of_a_shell_arrives_as_it_was_typed(word: str) -> None:
+    assert split_arguments("", [as_typed(word)], INPUTS, ENVIRON) == [word]
 
 
 def test_args_array_is_used_word_by_word_when_there_are_no_args() -> None:

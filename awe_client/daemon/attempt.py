@@ -123,8 +123,8 @@ def _folder_name(id: str) -> str:
     return f"{_ODD.sub('_', id)[:200]}-{hashlib.sha256(id.encode()).hexdigest()[:16]}"
 
 
-def from_grant(grant: GrantMessage, task: TaskSpec, work_root: Path) -> Attempt:
-    """Build an attempt; its directory is `<work>/<id[0:2]>/<id[2:4]>/<id[4:6]>/<id>.<attempt>`.
+def from_grant(grant: GrantMessage, task: TaskSpec, attempts: Path) -> Attempt:
+    """Build an attempt; its directory is `<attempts>/<id[0:2]>/<id[2:4]>/<id[4:6]>/<id>.<attempt>`.
 
     Source: AWE lib/core/workunit.go Path; differs: the attempt is part of the name, so none ever finds
     what another left.
@@ -136,7 +136,7 @@ def from_grant(grant: GrantMessage, task: TaskSpec, work_root: Path) -> Attempt:
         rank=grant["rank"],
         number=grant["attempt"],
         token=grant["token"],
-        directory=Path(f"{work_root}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}"),
+        directory=Path(f"{attempts}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}"),
         part=grant.get("part") or "",
         offset=grant.get("offset", -1),
         length=grant.get("length", -1),

@@ -54,7 +54,7 @@ class Daemon:
         )
         self._sources = Sources(self._servers, timeout_s=settings.transfer_timeout_s)
         self._cache = PredataCache(self._root.predata, settings.predata_bytes)
-        self._workdirs = WorkDirs(self._root.path, settings.keep_failed_s)
+        self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s)
         self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
         self._totals = Totals(
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
@@ -96,7 +96,7 @@ class Daemon:
     async def run(self) -> int:
         """Work until told to stop.
 
-        Raises WorkRootBusy, EngineMissing, and AweError when the server refuses us.
+        Raises WorkRootUnusable, EngineMissing, and AweError when the server refuses us.
         """
         self._root.open()
         try:
@@ -104,9 +104,9 @@ class Daemon:
             self._cache.open()
             self._images.open()
             await self._containers.open(self._settings.containers)
-            if killed := await asyncio.to_thread(kill_leftovers, self._root.path):
+            if killed := await asyncio.to_thread(kill_leftovers, self._root.attempts):
                 log.warning("leftovers_killed", extra={"processes": killed})
-            await self._workdirs.remove_old()
+            await self._workdirs.remove_old(self._root.fresh)
             await self._executors.start()
             timers = asyncio.ensure_future(self._timers())
             try:
@@ -343,7 +343,7 @@ class Daemon:
             try:
                 if grant["task"] not in tasks:
                     tasks[grant["task"]] = TaskSpec(reply["tasks"][grant["task"]], self._base_env, url)
-                attempt = from_grant(grant, tasks[grant["task"]], self._root.path)
+                attempt = from_grant(grant, tasks[grant["task"]], self._root.attempts)
             except Exception as exc:
                 # Whatever a document says: it must not end this daemon, and the next one that gets it.
                 log.exception("grant_not_understood", extra={"task": grant["task"], "rank": grant["rank"]})

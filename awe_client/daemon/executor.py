@@ -248,13 +248,13 @@ def _is_command(pid: int) -> bool:
     return any(entry.startswith(b"AWE_WORK_ID=") for entry in environ)
 
 
-def kill_leftovers(work_root: Path) -> int:
-    """Kill commands of an earlier daemon below this work root; returns how many processes there were.
+def kill_leftovers(attempts: Path) -> int:
+    """Kill commands of an earlier daemon below this folder; returns how many processes there were.
 
-    There are some only if daemon and executors were killed in the same moment. The caller holds the root's
-    lock, so none of them belongs to a living daemon.
+    There are some only if daemon and executors were killed in the same moment. The caller holds the work
+    directory's lock, so none of them belongs to a living daemon.
     """
-    inside = os.fsencode(work_root) + b"/"
+    inside = os.fsencode(attempts) + b"/"
     parent_of = parents()
     found = 0
     for pid in parent_of:

@@ -9,16 +9,30 @@ from pathlib import Path
 
 from shared_models.errors import AweError
 
+MARK = "awe-client-work"
+_MARK_TEXT = "This directory is awe-client's, which removes what is in it. Keep nothing of your own here.\n"
+#: What may lie in a directory that is not marked yet: a start was cut short, or it is a file system's root.
+_HARMLESS = {"lock", "lost+found"}
 
-class WorkRootBusy(AweError):
+
+class WorkRootUnusable(AweError):
+    """This directory cannot be a work directory."""
+
+    code = "work_root_unusable"
+
+
+class WorkRootBusy(WorkRootUnusable):
     """Another awe-client uses this work directory; give each its own --work."""
 
     code = "work_root_busy"
 
 
 class WorkRoot:
-    """The directory of one daemon: `client-id`, `lock`, `spool/`, `predata/`, `images/`, `fresh/` and the
-    attempts' directories.
+    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `spool/`, `predata/`, `images/`,
+    `fresh/` and `attempts/`.
+
+    Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
+    daemon first used it, and any other that is not empty is refused.
 
     The lock is the kernel's (flock): it goes with the process, however that ends. The incarnation is drawn
     anew for every start; by it the server tells a restarted client from one whose packets were late.
@@ -31,20 +45,49 @@ class WorkRoot:
         self._lock_fd = -1
 
     def open(self) -> None:
-        """Make the directories, take the lock, read or draw the id. Raises WorkRootBusy."""
+        """Make the directories, take the lock, read or draw the id. Raises WorkRootBusy, WorkRootUnusable."""
+        try:
+            self._open()
+        except OSError as exc:
+            self.close()
+            is_file = isinstance(exc, FileExistsError | NotADirectoryError)
+            reason = "is not a directory" if is_file else exc.strerror
+            where = f" ({exc.filename})" if exc.filename not in (None, str(self.path)) else ""
+            raise WorkRootUnusable(f"--work {self.path}: {reason}{where}") from exc
+
+    def _open(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_ours()
         self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
             raise WorkRootBusy(f"another awe-client uses {self.path}; give each its own --work") from None
-        for folder in (self.spool, self.predata, self.images, self.fresh):
+        (self.path / MARK).write_text(_MARK_TEXT, encoding="ascii")
+        for folder in (self.spool, self.predata, self.images, self.fresh, self.attempts):
             folder.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self.client_id = self._id_file.read_text(encoding="ascii", errors="replace").strip()
         if not _is_uuid(self.client_id):
             self.adopt(str(uuid.uuid4()))
+
+    def _require_ours(self) -> None:
+        """Touch nothing in a directory in which we might remove what somebody else has put there."""
+        names = set(os.listdir(self.path))
+        # Looked at after the names were read: another daemon that starts at this moment marks it first.
+        if (self.path / MARK).exists() or names <= _HARMLESS:
+            return
+        if {"client-id", "lock", "spool"} <= names and "attempts" not in names and self._has_reports:
+            return  # made by a version that did not mark its directories
+        raise WorkRootUnusable(
+            f"--work {self.path}: is not empty, and not a work directory of awe-client; "
+            "name a new or an empty one"
+        )
+
+    @property
+    def _has_reports(self) -> bool:
+        return (self.spool / "reports.log").is_file()
 
     def adopt(self, client_id: str) -> None:
         """Remember an id, the drawn one or one that the server gave."""
@@ -83,6 +126,11 @@ class WorkRoot:
     def fresh(self) -> Path:
         """Empty directories that executors keep for later attempts."""
         return self.path / "fresh"
+
+    @property
+    def attempts(self) -> Path:
+        """Where the directories of attempts are."""
+        return self.path / "attempts"
 
     @property
     def _id_file(self) -> Path:

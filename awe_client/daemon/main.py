@@ -20,7 +20,7 @@ from typing import TypeVar
 from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, package_version
 from awe_client.daemon.engine import EngineMissing
-from awe_client.daemon.identity import WorkRootBusy
+from awe_client.daemon.identity import WorkRootUnusable
 from awe_client.daemon.resources import detect_cores
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.units import parse_bytes, parse_seconds
@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     _hide_secrets()
     try:
         return asyncio.run(_run(settings))
-    except (WorkRootBusy, EngineMissing, OSError) as exc:
+    except (WorkRootUnusable, EngineMissing, OSError) as exc:
         print(f"awe-client: {exc}", file=sys.stderr)
         return 2
     except AweError as exc:

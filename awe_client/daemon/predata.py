@@ -24,9 +24,9 @@ class PredataCache:
         self._used: dict[str, int] = {}
 
     def open(self) -> None:
-        """Remove unfinished downloads and what has no checksum in its name."""
+        """Remove unfinished downloads and entries that have no checksum in their name."""
         for entry in self._folder.iterdir():
-            if not entry.name.startswith("md5-") or entry.suffix == ".part":
+            if entry.name.startswith("url-") or entry.suffix == ".part":
                 with contextlib.suppress(OSError):
                     entry.unlink()
 

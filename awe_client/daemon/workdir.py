@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -29,7 +28,6 @@ REMOVERS = 2
 #: A tree deeper than this is made flatter before it is removed: its paths stay short enough for the kernel.
 _FLAT = 12
 _TRIES = 20
-_PREFIX = re.compile(r"[0-9a-f-]{1,2}")
 
 
 class NotInside(Exception):
@@ -37,7 +35,7 @@ class NotInside(Exception):
 
 
 class WorkDirs:
-    """Removes directories, at once or after a while, in threads."""
+    """Removes directories below `root`, which holds nothing else, at once or after a while, in threads."""
 
     def __init__(self, root: Path, keep_failed_s: float) -> None:
         self._root = root
@@ -55,23 +53,14 @@ class WorkDirs:
             return False
         return place.f_blocks > 0 and place.f_bavail == 0
 
-    async def remove_old(self) -> None:
-        """Remove what an earlier incarnation left."""
-        await asyncio.to_thread(self._remove_all)
+    async def remove_old(self, fresh: Path) -> None:
+        """Remove what an earlier incarnation left, and the empty directories it kept in `fresh`."""
+        await asyncio.to_thread(self._remove_all, self._root, fresh)
 
-    def _remove_all(self) -> None:
-        for entry in self._prefixes():
-            remove_tree(entry)
-        for entry in (self._root / "fresh").glob("*"):
-            remove_tree(entry)
-
-    def _prefixes(self) -> list[Path]:
-        """The first level of `<id[0:2]>/<id[2:4]>/<id[4:6]>`."""
-        return [
-            entry
-            for entry in self._root.iterdir()
-            if _PREFIX.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
-        ]
+    def _remove_all(self, *folders: Path) -> None:
+        for folder in folders:
+            for entry in folder.glob("*"):
+                remove_tree(entry)
 
     def clean(self, directory: Path, *, keep: bool) -> None:
         """Remove a directory in the background, or let it stay for a person to look at."""
@@ -96,7 +85,7 @@ class WorkDirs:
 
     def _remove_empty(self) -> None:
         """Remove prefixes that hold no attempt; one that is just being used is not empty, or made again."""
-        for first in self._prefixes():
+        for first in self._root.glob("*"):
             for folder in [*first.glob("*/*"), *first.glob("*"), first]:
                 with contextlib.suppress(OSError):
                     folder.rmdir()

@@ -99,7 +99,7 @@ async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
     await daemon.wait()
     server.black_hole = False
     client_id = server.profiles[0]["id"]
-    leftovers = list((tmp_path / "work").glob("??/??/??/*"))
+    leftovers = list((tmp_path / "work").glob("attempts/??/??/??/*"))
     assert leftovers
 
     await launch()

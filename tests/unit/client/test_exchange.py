@@ -360,5 +360,5 @@ async def test_an_odd_task_name_makes_a_plain_directory(
     start()
     [work] = await server.add_task(script=["pwd"], task_name="a/../b c" + "ü" * 200)
     folder = Path((await server.result(work))["stdout_tail"].strip())
-    assert folder.parent == tmp_path / "work" / work[0:2] / work[2:4] / work[4:6]
+    assert folder.parent == tmp_path / "work" / "attempts" / work[0:2] / work[2:4] / work[4:6]
     assert len(os.fsencode(folder.name)) < 255

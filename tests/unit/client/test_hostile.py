@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.workdir import make_directory, remove_tree
 from tests.support.fake_server import FakeServer, refusal
 from tests.unit.client.conftest import MakeDaemon, settings_for
@@ -46,7 +47,10 @@ def test_a_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
 async def test_a_deep_tree_of_a_killed_daemon_does_not_keep_the_next_one_from_starting(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
-    left = tmp_path / "work" / "ab" / "cd" / "ef" / "left.1"
+    root = WorkRoot(tmp_path / "work")
+    root.open()
+    root.close()
+    left = root.attempts / "ab" / "cd" / "ef" / "left.1"
     left.mkdir(parents=True)
     deep_tree(left, 1050)
     start()

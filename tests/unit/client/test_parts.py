@@ -5,6 +5,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from awe_client.daemon import logs
 from awe_client.daemon.attempt import Needs
+from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_gpus, detect_memory, free_disk
 from awe_client.daemon.units import parse_bytes, parse_seconds
@@ -171,11 +173,76 @@ async def test_kept_directories_are_bounded_in_number_and_time(tmp_path: Path) -
 
 
 async def test_an_earlier_incarnations_directories_go_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "ab" / "cd" / "ef" / "w.1").mkdir(parents=True)
-    (tmp_path / "spool").mkdir()
-    (tmp_path / "client-id").touch()
-    await WorkDirs(tmp_path, 0).remove_old()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["client-id", "spool"]
+    root = WorkRoot(tmp_path / "work")
+    root.open()
+    kept = sorted(root.path.rglob("*"))
+    (root.attempts / "ab" / "cd" / "ef" / "w.1").mkdir(parents=True)
+    (root.fresh / "1.1").mkdir()
+    await WorkDirs(root.attempts, 0).remove_old(root.fresh)
+    root.close()
+    assert sorted(root.path.rglob("*")) == kept
+
+
+def refusal(work: str) -> str:
+    """The one line that a daemon which may not use this work directory says."""
+    command = [sys.executable, "-m", "awe_client.daemon.main", "run"]
+    command += ["--server", "http://127.0.0.1:9", "--work", work, "--idle-exit", "1ms"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    return line
+
+
+OWN_FILES = ("db/x", "cc/x", "1/x", "a/x", "fresh/sub/x", "predata/x", "attempts/x", "spool/x", "notes.txt")
+
+
+def test_a_directory_with_files_of_somebody_elses_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    for name in OWN_FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    # Other programs have client ids as well, some of them UUIDs.
+    (tmp_path / "client-id").write_text("6ba7b810-9dad-11d1-80b4-00c04fd430c8\n")
+    before = sorted(tmp_path.rglob("*"))
+    assert refusal(str(tmp_path)).startswith(f"awe-client: --work {tmp_path}: is not empty")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (),
+        ("lock",),
+        ("lost+found/",),
+        ("lock", "client-id", "spool/", "spool/reports.log", "predata/", "ab/"),
+    ],
+    ids=["empty", "a start that was cut short", "a file system's root", "of an older version"],
+)
+def test_a_directory_that_is_empty_or_ours_is_taken_and_taken_again(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    ids = []
+    for _ in range(2):
+        root = WorkRoot(tmp_path)
+        root.open()
+        ids.append(root.client_id)
+        root.close()
+        (tmp_path / "result.txt").touch()
+    assert ids[0] == ids[1]
+    assert {tmp_path / name for name in names} <= set(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("work", "reason"),
+    [
+        ("/proc/x", "No such file or directory"),
+        ("/dev/null", "is not a directory"),
+        ("/proc", "is not empty"),
+    ],
+)
+def test_a_work_directory_that_cannot_be_is_told_in_one_line(work: str, reason: str) -> None:
+    assert refusal(work).startswith(f"awe-client: --work {work}: {reason}")
 
 
 async def test_predata_is_downloaded_once_for_all_who_wait(tmp_path: Path) -> None:

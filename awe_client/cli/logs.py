@@ -49,7 +49,10 @@ def logs(
 
 
 def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> None:
-    for chunk in awe.follow_log(workunit_id, name):
+    def begun(attempt: int) -> None:
+        note(f"--- {workunit_id} attempt {attempt}")
+
+    for chunk in awe.follow_log(workunit_id, name, on_attempt=begun):
         if as_json:
             print_json_line({"wuid": workunit_id, "stream": name, "text": chunk.decode(errors="replace")})
         else:

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import anyio
 import httpx
 from pydantic import BaseModel
 
-from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.backoff import Patience
 from awe_client.sdk.bodies import MultipartBody
 from awe_client.sdk.replies import Page, view, view_of_bytes, views
 from awe_client.sdk.transport import Params, Transport, data_of, decode, path_segment
@@ -130,7 +129,7 @@ class JobCalls:
         """
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         revision: int | None = None
-        failures, failing_since = 0, 0.0
+        patience = Patience(patience_s)
         while True:
             left_s = MAX_WAIT_S if give_up_at is None else max(give_up_at - time.monotonic(), 0.0)
             # Whoever wants each change wants the present state at once.
@@ -138,16 +137,9 @@ class JobCalls:
             try:
                 reply = await self._poll(job_id, wait_s, revision)
             except AweError as exc:
-                if not exc.retryable:
-                    raise
-                failures += 1
-                failing_since = failing_since or time.monotonic()
-                if time.monotonic() - failing_since > patience_s:
-                    raise
-                asked_s = float(exc.fields.get("retry_after_s", 0.0))
-                await anyio.sleep(jittered_delay_s(failures, base_s=0.5, cap_s=10.0, asked_s=asked_s))
+                await patience.wait(exc)
                 continue
-            failures, failing_since = 0, 0.0
+            patience.restore()
             progress = view_of_bytes(_Progress, reply.content).data
             if on_change is not None:
                 if progress.revision != revision:

@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-import anyio
-
-from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.backoff import Patience
 from awe_client.sdk.replies import view, views
 from awe_client.sdk.transport import Params, Transport, decode
 from shared_models.errors import AweError
@@ -48,17 +46,14 @@ class ServerCalls:
 
     async def follow_events(self, *, since: int = 0, job_id: str | None = None) -> AsyncIterator[EventView]:
         """Yield events for ever, in order; a server that is away is waited for."""
-        failures = 0
+        patience = Patience()
         while True:
             try:
                 events = await self.list_events(since=since, job_id=job_id, wait_s=30.0)
             except AweError as exc:
-                if not exc.retryable:
-                    raise
-                failures += 1
-                await anyio.sleep(jittered_delay_s(failures, base_s=0.5, cap_s=10.0))
+                await patience.wait(exc)
                 continue
-            failures = 0
+            patience.restore()
             for event in events:
                 since = max(since, event.seq)
                 yield event

@@ -1,14 +1,15 @@
 """Calls about workunits and their logs."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import anyio
 
+from awe_client.sdk.backoff import Patience
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.replies import Page, view, views
 from awe_client.sdk.transport import Body, Params, Transport, path_segment
-from shared_models.errors import BadRange
+from shared_models.errors import AweError, BadRange
 from shared_models.faces import WhyRow
 from shared_models.states import WorkunitState
 from shared_models.views import WorkunitView
@@ -52,30 +53,62 @@ class WorkCalls:
         rows = await self._transport.call("GET", f"/work/{path_segment(workunit_id)}", params={"why": True})
         return views(WhyRow, rows)
 
-    async def read_log(self, workunit_id: str, name: LogName, *, offset: int = 0) -> bytes:
-        """Return a log's bytes from `offset` on; empty if there is nothing (yet) behind it."""
+    async def read_log(
+        self, workunit_id: str, name: LogName, *, offset: int = 0, attempt: int | None = None
+    ) -> bytes:
+        """Return a log's bytes from `offset` on; empty if there is nothing (yet) behind it.
+
+        Of the last attempt unless `attempt` names one.
+        """
         headers = {"Range": f"bytes={offset}-"} if offset else None
         try:
             reply = await self._transport.send(
-                "GET", f"/work/{path_segment(workunit_id)}/log/{name}", headers=headers
+                "GET",
+                f"/work/{path_segment(workunit_id)}/log/{name}",
+                params={"attempt": attempt},
+                headers=headers,
             )
         except BadRange:
             return b""
         return reply.content if reply.status_code == 206 or not offset else reply.content[offset:]
 
     async def follow_log(
-        self, workunit_id: str, name: LogName, *, pause_s: float = 1.0
+        self,
+        workunit_id: str,
+        name: LogName,
+        *,
+        on_attempt: Callable[[int], None] | None = None,
+        pause_s: float = 1.0,
+        patience_s: float = 300.0,
     ) -> AsyncIterator[bytes]:
-        """Yield a log's bytes as they appear, until the workunit is not running any more."""
-        offset = 0
+        """Yield a log's bytes as they appear, until the workunit is not running any more.
+
+        Each attempt has a log of its own, and all are followed from the first on that is seen; `on_attempt`
+        is called with the number of each further one, before its first byte. A server that is away is waited
+        for up to `patience_s`; then the error is raised.
+        """
+        attempt, offset = 0, 0
+        patience = Patience(patience_s)
         while True:
-            state = (await self.get_work(workunit_id)).state
-            if data := await self.read_log(workunit_id, name, offset=offset):
+            try:
+                work = await self.get_work(workunit_id)
+                attempt = attempt or work.attempt
+                data = await self.read_log(workunit_id, name, offset=offset, attempt=attempt or None)
+            except AweError as exc:
+                await patience.wait(exc)
+                continue
+            patience.restore()
+            if data:
                 offset += len(data)
                 yield data
-            elif state not in (WorkunitState.QUEUED, WorkunitState.CHECKOUT):
+            elif work.attempt != attempt:  # and all that was written by the one before has been read
+                attempt, offset = work.attempt, 0
+                if on_attempt is not None:
+                    on_attempt(attempt)
+            elif work.state not in (WorkunitState.QUEUED, WorkunitState.CHECKOUT):
                 return
-            await anyio.sleep(0.0 if data else pause_s)
+            else:
+                await anyio.sleep(pause_s)
 
     async def write_log(
         self,

@@ -472,6 +472,30 @@ def test_watch_waits_for_a_server_that_restarts(site: AweEnv, tmp_path: Path) ->
     assert "1 of 1 workunits done" in err
 
 
+def test_logs_are_followed_from_attempt_to_attempt_and_over_a_restart(site: AweEnv, tmp_path: Path) -> None:
+    gate, again = tmp_path / "gate", tmp_path / "again"
+    script = (
+        f"echo attempt $AWE_ATTEMPT begins; while [ ! -e {gate} ]; do sleep 0.05; done; "
+        f"[ -e {again} ] || {{ touch {again}; exit 3; }}; echo done"
+    )
+    id = said(site.awe("run", *sh(script))).strip()
+    follower = subprocess.Popen(
+        [str(BIN / "awe"), "logs", "-f", id], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "AWE_SERVER": site.server.url},
+    )  # fmt: skip
+    assert follower.stdout is not None
+    try:
+        assert follower.stdout.readline() == "attempt 1 begins\n"
+        site.server.restart()
+        gate.touch()
+        out, err = follower.communicate(timeout=60)
+    finally:
+        follower.kill()
+        follower.wait()
+    assert (out, follower.returncode) == ("attempt 2 begins\ndone\n", 0)
+    assert err == f"--- {id}_run_0 attempt 2\n"
+
+
 # --- the site -----------------------------------------------------------------------------------------
 
 

@@ -264,6 +264,39 @@ async def test_a_log_is_followed_until_the_work_is_over() -> None:
     assert seen == b"one\ntwo\n"
 
 
+async def test_each_attempt_of_followed_work_is_read_from_its_beginning_over_an_outage() -> None:
+    logs = {"1": b"first try, a long line\n", "2": b"second\n"}
+    states: list[Any] = [
+        ("queued", 0), ("checkout", 1), ("queued", 1), *["away"] * FAST.attempts, ("checkout", 2), ("suspend", 2)
+    ]  # fmt: skip
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/log/stdout"):
+            now = states.pop(0) if len(states) > 1 else states[0]
+            if now == "away":
+                return no_connection(request)
+            state, attempt = now
+            return envelope({"state": state, "attempt": attempt})
+        first = int(request.headers.get("range", "bytes=0-")[6:-1])
+        log = logs.get(request.url.params.get("attempt", ""), b"")
+        if first and first >= len(log):
+            return envelope(status=416, error=["no"], code="bad_range")
+        return httpx.Response(206 if first else 200, content=log[first:])
+
+    seen: list[bytes | int] = []
+    async with a_client(handler) as awe:
+        async for piece in awe.follow_log("w", "stdout", pause_s=0.0, on_attempt=seen.append):
+            seen.append(piece)
+    assert seen == [logs["1"], 2, logs["2"]]
+
+
+async def test_following_a_log_ends_with_its_patience() -> None:
+    async with a_client(no_connection) as awe:
+        with pytest.raises(ServerUnreachable):
+            async for _ in awe.follow_log("w", "stdout", patience_s=0.0):
+                pass
+
+
 async def test_events_are_followed_in_order_over_an_outage() -> None:
     asked: list[str] = []
 

@@ -20,6 +20,7 @@ from awe_server.api import (
 from awe_server.api.exchange import Followed
 from awe_server.api.front import Front
 from awe_server.api.job_submit import OnceOnly
+from awe_server.api.names import Names
 from awe_server.runtime.services import Services
 
 _ROUTERS = (root, health, job, work, client, queue, node, events, metrics)
@@ -32,7 +33,7 @@ def build_api(services: Services) -> FastAPI:
     app.state.started_wall_s = services.wall()
     app.state.once_only = OnceOnly(services)
     app.state.followed = Followed()
-    app.add_middleware(Front, public_url=services.settings.public_url)
+    app.add_middleware(Front, names=Names(services.settings.host, services.settings.public_url))
     errors.install(app)
     # First, because it is asked for most, and without FastAPI's layers, because they cost as much as itself.
     app.router.routes.insert(0, Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"]))

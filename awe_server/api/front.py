@@ -1,28 +1,28 @@
 """What happens to every request before it reaches a route.
 
 HEAD is GET without the body; a slash at the end of a path means nothing (Shock's clients send `/node/`);
-no browser guesses types; a page of another site cannot make a browser change anything here; whatever nobody
-expected becomes a 500 with an incident id.
+no browser guesses types; a page of another site cannot make a browser change or read anything here; whatever
+nobody expected becomes a 500 with an incident id.
 """
-
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from awe_server.api.envelope import refused
 from awe_server.api.errors import incident
+from awe_server.api.names import Names
 from shared_models.errors import Forbidden
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_SHOWN_BYTES = 100
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class Front:
     """ASGI middleware around the whole API."""
 
-    def __init__(self, app: ASGIApp, public_url: str = "") -> None:
+    def __init__(self, app: ASGIApp, names: Names) -> None:
         self._app = app
-        self._public_host = urlsplit(public_url).netloc.encode()
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -37,11 +37,6 @@ class Front:
             "path": scope["path"].rstrip("/") or "/",
             "state": {**scope.get("state", {}), "head": head},
         }
-        if scope["method"] not in _SAFE_METHODS and self._is_foreign(scope):
-            await refused(Forbidden("A page of another site may not change anything here"))(
-                scope, receive, send
-            )
-            return
         started = False
 
         async def reply(message: Message) -> None:
@@ -53,6 +48,9 @@ class Front:
                 message["body"] = b""
             await send(message)
 
+        if problem := self._problem(scope):
+            await refused(Forbidden(problem))(scope, receive, reply)
+            return
         try:
             await self._app(scope, receive, reply)
         except Exception as exc:
@@ -61,11 +59,17 @@ class Front:
                 raise  # the reply is under way: only cutting the connection says that it is not whole
             await response(scope, receive, reply)
 
-    def _is_foreign(self, scope: Scope) -> bool:
-        """Whether a browser sends this for a page of another origin. Other programs send no Origin."""
-        headers = dict(scope["headers"])
-        origin = headers.get(b"origin")
-        if origin is None:
-            return False
-        _, _, host = origin.partition(b"://")
-        return host not in (headers.get(b"host"), self._public_host)
+    def _problem(self, scope: Scope) -> str:
+        """Why the request is not let in; "" if it is."""
+        headers = scope["headers"]
+        host = next((value for name, value in headers if name == b"host"), b"")
+        if not self._names.has(host):
+            shown = host[:_SHOWN_BYTES].decode("ascii", "replace")
+            return (
+                f"This server listens on a loopback address and is not called '{shown}': ask for "
+                "localhost or 127.0.0.1, or set public_url to the name by which it is reached"
+            )
+        origins = [value for name, value in headers if name == b"origin"]
+        if origins and scope["method"] not in _SAFE_METHODS and self._names.is_foreign(origins, host):
+            return "A page of another site may not change anything here"
+        return ""

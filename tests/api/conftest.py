@@ -16,7 +16,7 @@ from awe_server.runtime.services import Services
 from awe_server.settings import Settings
 from tests.support.eventually import eventually
 
-URL = "http://awe.test:8001"
+URL = "http://127.0.0.1:8001"
 
 
 @dataclass

@@ -67,8 +67,8 @@ async def read_stream(
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     scope = {
         "type": "http", "method": "GET", "path": "/events", "query_string": b"", "scheme": "http",
-        "headers": [(b"accept", b"text/event-stream"), (b"host", b"awe.test"), *raw],
-        "server": ("awe.test", 80), "root_path": "", "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "headers": [(b"accept", b"text/event-stream"), (b"host", b"127.0.0.1"), *raw],
+        "server": ("127.0.0.1", 80), "root_path": "", "asgi": {"version": "3.0", "spec_version": "2.4"},
     }  # fmt: skip
     async with anyio.create_task_group() as group:
         group.start_soon(api.app, scope, receive, send)

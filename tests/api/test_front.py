@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from awe_server.api import bodies
+from awe_server.api.names import Names
 from tests.api.conftest import URL, Api
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +26,7 @@ async def test_head_is_get_without_the_body(api: Api, path: str) -> None:
 async def test_the_servers_own_notes_of_a_request_are_left_alone(api: Api) -> None:
     scope = {
         "type": "http", "method": "HEAD", "path": "/job/", "query_string": b"", "headers": [],
-        "scheme": "http", "server": ("awe.test", 80), "root_path": "",
+        "scheme": "http", "server": ("127.0.0.1", 80), "root_path": "",
     }  # fmt: skip
     before = dict(scope)
     sent: list[Any] = []
@@ -59,6 +60,50 @@ async def test_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
     await api.ok("PUT", "/queue?suspend", headers={"Origin": URL})
     reply = await api.http.get("/job", headers=foreign)
     assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize("origin", ["null", "file://", "", "null://", "http://", "127.0.0.1:8001"])
+async def test_a_page_of_no_site_cannot_change_anything(api: Api, origin: str) -> None:
+    """A sandboxed frame, a local file: whoever wrote it, it is not ours."""
+    files = {"upload": ("j", b'{"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]}')}
+    await api.refused("POST", "/job", 403, "forbidden", headers={"Origin": origin}, files=files)
+    await api.refused("DELETE", "/job", 403, "forbidden", headers={"Origin": origin, "Host": ""})
+    assert (await api.http.get("/job")).json()["total_count"] == 0
+
+
+@pytest.mark.parametrize("path", ["/job", "/node", "/health", "/docs"])
+async def test_who_listens_on_loopback_goes_by_loopback_names(api: Api, path: str) -> None:
+    """A site whose name suddenly means 127.0.0.1 is of the same origin for a browser."""
+    for host in ("127.0.0.1", "localhost:9000", "LOCALHOST", "a.localhost:1", "127.1.2.3:80", "[::1]:8001"):
+        assert (await api.http.get(path, headers={"Host": host})).status_code == 200
+    for host in (
+        "evil.test:8001",
+        "localhost.evil.test",
+        "127.0.0.1.evil.test",
+        "8.8.8.8",
+        "[fe80::1]",
+        "[x",
+    ):
+        [text] = await api.refused("GET", path, 403, "forbidden", headers={"Host": host})
+        assert "public_url" in text
+
+
+@pytest.mark.parametrize(
+    ("listens_on", "public_url", "host", "is_ours"),
+    [
+        ("127.0.0.1", "https://awe.site.test/api", "awe.site.test", True),
+        ("::1", "https://awe.site.test:8443", "AWE.site.test", True),
+        ("localhost", "https://awe.site.test", "other.test", False),
+        ("127.8.8.8", "", "other.test", False),
+        ("0.0.0.0", "", "other.test", True),
+        ("192.0.2.7", "https://awe.site.test", "other.test", True),
+        ("head-node", "", "other.test", True),
+    ],
+)
+def test_other_names_are_those_of_the_settings(
+    listens_on: str, public_url: str, host: str, is_ours: bool
+) -> None:
+    assert Names(listens_on, public_url).has(host.encode()) == is_ours
 
 
 async def test_neither_head_nor_a_link_elsewhere_checks_work_out(api: Api) -> None:
@@ -163,9 +208,9 @@ async def test_a_body_that_is_cut_leaves_nothing(api: Api, path: str, kind: str)
         "method": "POST",
         "path": path,
         "query_string": b"",
-        "headers": [(b"content-type", kind.encode()), (b"host", b"awe.test")],
+        "headers": [(b"content-type", kind.encode()), (b"host", b"127.0.0.1")],
         "scheme": "http",
-        "server": ("awe.test", 80),
+        "server": ("127.0.0.1", 80),
         "root_path": "",
     }
     await api.app(scope, receive, send)

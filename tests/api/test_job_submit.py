@@ -41,7 +41,7 @@ async def test_the_reply_has_every_key_that_awe_shows(api: Api) -> None:
     text = json.dumps(exchange["request"]["body"])
     theirs = exchange["reply"]["body"]["data"]
     text = text.replace(theirs["tasks"][0]["inputs"][0]["node"], node["id"]).replace(
-        "shock.test:7445", "awe.test:8001"
+        "shock.test:7445", "127.0.0.1:8001"
     )
     job = await api.ok("POST", "/job", files=form_of(json.loads(text)))
     assert shape_problems(theirs, job) == []

@@ -298,7 +298,7 @@ async def test_an_attempts_output_is_seen_once_its_report_is_accepted(api: Api) 
     job = await api.state_of({"id": work["jobid"]}, "completed")
     assert (await api.http.get(f"{path}?download")).content == b"result"
     shown = job["tasks"][0]["outputs"][0]
-    assert (shown["size"], shown["host"]) == (6, "http://awe.test:8001")
+    assert (shown["size"], shown["host"]) == (6, "http://127.0.0.1:8001")
 
 
 async def test_an_empty_output_is_a_file_too(api: Api) -> None:

@@ -89,15 +89,15 @@ async def test_a_pipeline_of_two_tasks(api: Api) -> None:
         {
             "taskid": "0",
             "cmd": {"name": "upcase", "args": "@in.txt out0.txt"},
-            "inputs": [{"filename": "in.txt", "host": "http://awe.test:8001", "node": node["id"]}],
-            "outputs": [{"filename": "out0.txt", "host": "http://awe.test:8001"}],
+            "inputs": [{"filename": "in.txt", "host": "http://127.0.0.1:8001", "node": node["id"]}],
+            "outputs": [{"filename": "out0.txt", "host": "http://127.0.0.1:8001"}],
         },
         {
             "taskid": "1",
             "cmd": {"name": "count", "args": "@out0.txt"},
             "dependsOn": ["0"],
-            "inputs": [{"filename": "out0.txt", "host": "http://awe.test:8001", "origin": "0"}],
-            "outputs": [{"filename": "out1.txt", "host": "http://awe.test:8001"}],
+            "inputs": [{"filename": "out0.txt", "host": "http://127.0.0.1:8001", "origin": "0"}],
+            "outputs": [{"filename": "out1.txt", "host": "http://127.0.0.1:8001"}],
         },
     )
     job = await api.submit(*tasks, name="b")

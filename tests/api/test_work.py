@@ -57,7 +57,7 @@ async def test_available_bytes_bound_what_is_given(api: Api) -> None:
     await api.refused("GET", f"{path}&available=1000", 400, "no_work")
     work = await api.ok("GET", f"{path}&available=1001&server_uuid=x")
     assert work["inputs"][0]["size"] == 1000
-    assert work["inputs"][0]["url"] == f"http://awe.test:8001/node/{node['id']}?download"
+    assert work["inputs"][0]["url"] == f"http://127.0.0.1:8001/node/{node['id']}?download"
 
 
 async def test_available_bytes_that_are_no_number_are_not_checked(api: Api) -> None:

@@ -109,7 +109,7 @@ CMD = Keys(
     hints={"env": "environ", "arguments": "args", "script": "cmd_script", "image": "Dockerimage"},
 )
 ENVIRON = Keys(Environ, nullable="public private")
-PARTINFO = Keys(PartInfo, dropped="totalindex maxpartsize_mb output")
+PARTINFO = Keys(PartInfo, dropped="totalindex totalrecords doneindex donerecords maxpartsize_mb output")
 RESOURCES = Keys(
     Resources, hints={"memory": "memory_bytes", "disk": "disk_bytes", "cpus": "cores", "ram": "memory_bytes"}
 )

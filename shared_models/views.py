@@ -103,6 +103,9 @@ class PartView(Shown):
     input: str = ""
     index: str = ""
     totalindex: int = 0  #: units found
+    totalrecords: int | None = None  #: records of the input, if the index counted them
+    doneindex: int | None = None  #: units that were processed, once the task is completed
+    donerecords: int | None = None  #: records that were processed
     maxpartsize_mb: int = 0
     options: str = ""
 
@@ -300,6 +303,7 @@ class IndexView(Shown):
     kind: str = ""
     total_units: int = 0
     format: str = ""  #: what a unit is: size, line, fasta, ...
+    records: int | None = None  #: in the whole file, if they were counted
 
 
 class EventView(_Whole):

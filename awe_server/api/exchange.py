@@ -24,6 +24,7 @@ from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
+from awe_server.runtime.cuts import cut_node
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
@@ -153,13 +154,15 @@ async def _data(
     tasks: dict[str, Document] = {}
     work: list[dict[str, Any]] = []
     if not superseded:
-        nodes: dict[str, Document | None] = {}
+        cut = {grant.task.id: grant.task for grant in reply.grants if grant.part}
+        nodes = {id: await cut_node(services.engine, services.nodes, task) for id, task in cut.items()}
         for grant in reply.grants:
             task = grant.task
+            if not grant.is_held:
+                continue
             if task.id not in tasks:
                 tasks[task.id] = task_for_client(task)
-                nodes[task.id] = await _cut_node(services.nodes, task) if grant.part else None
-            work.append(_grant(services.nodes, grant, nodes[task.id]))
+            work.append(_grant(services.nodes, grant, nodes.get(task.id)))
     data: dict[str, Any] = {
         "lease_s": reply.lease_s,
         "results": reply.results,
@@ -202,20 +205,6 @@ def _io(io: Document) -> Document:
     if not node or node == "-" or (host and io.get("url")):
         return io
     return {**io, "url": f"{(host or '').rstrip('/')}/node/{node}?download"}
-
-
-async def _cut_node(nodes: NodeStore, task: Task) -> Document | None:
-    """The node that the task's workunits get parts of, if it is one of ours."""
-    name = (task.partinfo or {}).get("input")
-    for io in task.inputs:
-        if io["filename"] == name and io.get("node") and not io.get("host"):
-            try:
-                node = await nodes.get(io["node"])
-                await nodes.ready(node, (task.partinfo or {})["index"])
-            except AweError:
-                return None
-            return node
-    return None
 
 
 def _grant(nodes: NodeStore, grant: Grant, node: Document | None) -> dict[str, Any]:

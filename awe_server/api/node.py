@@ -1,5 +1,6 @@
 """`/node`: the data store, on Shock's wire, so that AWE's workers and Shock's clients can use it."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Header, Query
@@ -262,7 +263,7 @@ async def build_index(
     """
     policy.allow(caller, Right.WRITE)
     fact = await services.nodes.build_index(node_id, kind)
-    return ok({"kind": fact.kind, "total_units": fact.total_units, "format": fact.format})
+    return ok(asdict(fact))
 
 
 @router.delete("/{node_id}", summary="Delete a node", response_model=Envelope[None], responses=Missing)

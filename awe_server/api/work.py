@@ -29,6 +29,7 @@ from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.work_list import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
+from awe_server.runtime.cuts import cut_node
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Checkout, checkout
@@ -112,7 +113,10 @@ async def _checkout(services: Services, client_id: ClientId, available: str, bas
         found, given = await services.engine.do(_checkout_one, client_id, free)
     except (ClientNotFound, ClientSuspended, QueueSuspended) as exc:
         return refused(exc, status=400)
-    if given is None:
+    for grant in found.grants:
+        if grant.part:
+            await cut_node(services.engine, services.nodes, grant.task)
+    if given is None or not found.grants[0].is_held:
         text = "No eligible workunit found" if found.skipped else "Server queue is empty"
         return refusal(400, [text], "no_work", skipped=found.skipped)
     return ok(views.checkout_view(*given, base_url))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from awe_server.data.files import no_space_mapped
 from awe_server.data.formats import HEAD_BYTES, Format, Uncuttable, detect, refuse_packed
-from awe_server.data.indexes import write_index
+from awe_server.data.indexes import UnitsDoNotCover, write_index
+from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.records import Source, Unclear, chunk_starts
 from awe_server.data.scan import Malformed, Scanner, grouped, scan, starts
 from awe_server.data.scan_fastq import FastqScanner
@@ -47,32 +48,47 @@ class FileSource:
         return data
 
 
-def build_index(blob: Path, kind: str, name: str) -> tuple[int, str]:
-    """Write the index file of a blob; how many units it has and their format. `name` is for errors.
+def build_index(blob: Path, kind: str, name: str) -> IndexFact:
+    """Write the index file of a blob. `name` is what errors call it.
 
-    Raises NotCuttable, InvalidData, NoSpace, FileNotFoundError.
+    Raises NotCuttable, InvalidData, NoSpace, Unreadable, FileNotFoundError.
     """
     try:
         with FileSource(blob) as source, no_space_mapped():
-            head = source.read_at(0, HEAD_BYTES)
-            if kind == "line":
-                refuse_packed(head)
-                form, pieces = "line", scan(source, LineScanner())
-            else:
-                form = detect(head)
-                pieces = record_units(source, form, kind)
-            return write_index(blob, kind, pieces, source.size), str(form)
+            form, pieces, reader = _units(source, kind)
+            units = write_index(blob, kind, pieces, source.size)
+            return IndexFact(kind, units, form, reader.records if reader else None)
     except Uncuttable as exc:
         raise NotCuttable(file=name, reason=str(exc)) from exc
     except Malformed as exc:
         raise InvalidData(file=name, record=exc.record, line=exc.line, problem=exc.problem) from exc
+    except FileNotFoundError:
+        raise
+    except (OSError, MemoryError, UnitsDoNotCover) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise Unreadable(file=name, reason=reason or "not enough memory to index it") from exc
 
 
-def record_units(source: Source, form: Format, kind: str) -> Iterator["array[int]"]:
-    """Unit starts of `record` or `chunkrecord`. Raises Malformed."""
-    if kind == "chunkrecord":
-        try:
-            return iter((starts(chunk_starts(source, form)),))
-        except Unclear:
-            return grouped(scan(source, _SCANNERS[form]()), source.size)
-    return scan(source, _SCANNERS[form]())
+def _units(source: Source, kind: str) -> "tuple[str, Iterator[array[int]], Scanner | None]":
+    """The format, and what `record_units` gives. Raises Uncuttable, Malformed."""
+    head = source.read_at(0, HEAD_BYTES)
+    if kind == "line":
+        refuse_packed(head)
+        lines = LineScanner()
+        return kind, scan(source, lines), lines
+    form = detect(head)
+    return form.value, *record_units(source, form, kind)
+
+
+def record_units(source: Source, form: Format, kind: str) -> "tuple[Iterator[array[int]], Scanner | None]":
+    """Unit starts of `record` or `chunkrecord`, and who reads all of the file for them, if anybody does.
+
+    Raises Malformed, here or while the starts are taken.
+    """
+    scanner = _SCANNERS[form]()
+    if kind == "record":
+        return scan(source, scanner), scanner
+    try:
+        return iter((starts(chunk_starts(source, form)),)), None
+    except Unclear:
+        return grouped(scan(source, scanner), source.size), scanner

@@ -15,14 +15,18 @@ import anyio
 from anyio import to_thread
 
 from awe_server.data.build import SCANNED_KINDS, build_index
-from awe_server.data.ports import IndexFact
+from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.worker import read_answer
-from shared_models.errors import AweError, BadRequest
+from shared_models.errors import BadRequest
 from shared_models.limits import MIB
 
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
 PROCESSES = 2
 _PACKAGES = str(Path(__file__).parents[2])
+
+
+class ScanKilled(Unreadable):
+    """{file} cannot be read: {reason}"""
 
 
 class IndexBuilder:
@@ -35,24 +39,26 @@ class IndexBuilder:
     async def build(self, blob: Path, kind: str, name: str) -> IndexFact:
         """Build one index (`size` needs none); `name` is what errors call the file.
 
-        Raises BadRequest (unknown kind), NotCuttable, InvalidData, NoSpace, FileNotFoundError.
+        A scan whose process is killed is tried once more: the system may have been short of memory.
+        Raises BadRequest (unknown kind), NotCuttable, InvalidData, NoSpace, Unreadable, FileNotFoundError.
         """
         if kind not in SCANNED_KINDS:
             raise BadRequest(f"Unknown index '{kind[:60]}': expected size, {', '.join(SCANNED_KINDS)}.")
         size = (await to_thread.run_sync(blob.stat)).st_size
         if size <= INLINE_BYTES:
-            units, form = await to_thread.run_sync(build_index, blob, kind, name)
-        else:
-            async with self._free:
-                units, form = await self._in_process(blob, kind, name)
-        return IndexFact(kind, units, form)
+            return await to_thread.run_sync(build_index, blob, kind, name)
+        async with self._free:
+            try:
+                return await self._in_process(blob, kind, name)
+            except ScanKilled:
+                return await self._in_process(blob, kind, name)
 
     async def close(self) -> None:
         """End the scans that run; safe to call twice."""
         for process in list(self._running):
             await _end(process)
 
-    async def _in_process(self, blob: Path, kind: str, name: str) -> tuple[int, str]:
+    async def _in_process(self, blob: Path, kind: str, name: str) -> IndexFact:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -72,8 +78,9 @@ class IndexBuilder:
         try:
             return read_answer(line)
         except ValueError as exc:
-            how = f"its process ended with {process.returncode}"
-            raise AweError(f"The index '{kind}' of {name} was not built: {how} (out of memory?).") from exc
+            reason = f"the scan for index '{kind}' ended with {process.returncode} (out of memory?)"
+            was_killed = (process.returncode or 0) < 0
+            raise (ScanKilled if was_killed else Unreadable)(file=name, reason=reason) from exc
 
 
 async def _ask(process: Process, request: dict[str, str]) -> bytes:

@@ -1,7 +1,8 @@
 """Node documents: how they are born and changed, and what may stand in them. Pure.
 
 `file` is null until the node has content; the name it will have is kept in `_name`. `version` is an opaque
-text that changes with every change of the document. `indexes` holds Shock's fields and the units' `format`.
+text that changes with every change of the document. `indexes` holds Shock's fields, the units'
+`format`, and how many `records` were counted.
 """
 
 import re
@@ -138,7 +139,7 @@ def with_index(document: Document, now_s: float, fact: IndexFact) -> Document:
 
 
 def index_entry(fact: IndexFact, size: int, now_s: float) -> dict[str, Any]:
-    """An index as Shock shows it, and the format of its units."""
+    """An index as Shock shows it, the format of its units, and how many records were counted."""
     average = SIZE_UNIT_BYTES if fact.kind == "size" else size // fact.total_units
     return {
         "total_units": fact.total_units,
@@ -146,6 +147,7 @@ def index_entry(fact: IndexFact, size: int, now_s: float) -> dict[str, Any]:
         "created_on": rfc3339(now_s),
         "locked": None,
         "format": fact.format,
+        "records": fact.records,
     }
 
 

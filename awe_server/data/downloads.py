@@ -11,6 +11,7 @@ from anyio import to_thread
 from shared_models.errors import AweError, BadRange
 
 CHUNK_BYTES = 512 * 1024
+GZIP = b"\x1f\x8b"
 _SINGLE_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -106,6 +107,27 @@ class Download:
     partial: bool
     md5: str  #: of the whole file: an ETag that changes exactly when the content does
     chunks: ByteReader
+
+
+def try_file(path: Path, size: int, *, is_gzip: bool = False) -> str:
+    """Why a file of so many bytes cannot be read, as far as one look tells; "" if it can.
+
+    Raises FileNotFoundError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor).st_size
+            head = os.pread(descriptor, len(GZIP), 0)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    if found != size:
+        return f"it has {found} bytes on the server's disk, of {size}"
+    return "it is not packed with gzip" if is_gzip and head != GZIP else ""
 
 
 def open_reader(path: Path, offset: int, length: int) -> ByteReader:

@@ -12,7 +12,8 @@ import struct
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import ge
 from pathlib import Path
 
 from anyio import to_thread
@@ -31,13 +32,39 @@ _PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 _CACHED = 256  #: index files kept open
 
 
+class UnitsDoNotCover(Exception):
+    """Some byte of the file would be in no unit, or in two; the text says where."""
+
+
+def covering(starts: Iterable["array[int]"], size: int) -> Iterator["array[int]"]:
+    """Pass unit starts on, and see to it that the units are the bytes [0, size), each once, none empty.
+
+    An empty file is one empty unit. Pure. Raises UnitsDoNotCover.
+    """
+    last = -1
+    for piece in starts:
+        if not piece:
+            continue
+        if last < 0 and piece[0] != 0:
+            raise UnitsDoNotCover(f"its first unit begins at byte {piece[0]}")
+        if piece[0] <= last or any(map(ge, piece, piece[1:])):
+            raise UnitsDoNotCover(f"its units after byte {last} are not in order")
+        last = piece[-1]
+        yield piece
+    if last < 0 or last >= max(size, 1):
+        raise UnitsDoNotCover(f"its last unit begins at byte {last} of {size}")
+
+
 def sidecar(blob: Path, kind: str) -> Path:
     """Where the index of a blob lies."""
     return blob.with_name(f"{blob.name}.{kind}{SIDECAR_SUFFIX}")
 
 
 def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int) -> int:
-    """Write the index of a blob from pieces of unit starts, whole or not at all; says how many units."""
+    """Write the index of a blob from pieces of unit starts, whole or not at all; says how many units.
+
+    Raises UnitsDoNotCover.
+    """
     target = sidecar(blob, kind)
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{target.name}.{os.getpid()}")
     units = 0
@@ -45,7 +72,7 @@ def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int
         with temporary.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # see files.clean_temporary
             file.write(_HEADER.pack(MAGIC, 0))
-            for piece in starts:
+            for piece in covering(starts, size):
                 units += len(piece)
                 if sys.byteorder == "big":
                     piece.byteswap()
@@ -99,7 +126,7 @@ class IndexFiles:
         """
         path = sidecar(blob, kind)
         if path not in self._open:
-            data = await to_thread.run_sync(_mapped, path)
+            data = await to_thread.run_sync(_mapped, path, blob)
             if path in self._open:
                 data.close()
             else:
@@ -110,7 +137,7 @@ class IndexFiles:
         path = sidecar(blob, kind)
         data = self._open.get(path)
         if data is None:
-            data = _mapped(path)
+            data = _mapped(path, blob)
             self._keep(path, data)
         self._open.move_to_end(path)
         units = _HEADER.unpack_from(data)[1]
@@ -130,6 +157,23 @@ class IndexFiles:
             self._open.popitem(last=False)[1].close()
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _mapped(path: Path, blob: Path) -> mmap.mmap:
+    """An index file that is about the blob from its first byte to its last; else it goes, to be built again.
+
+    Raises FileNotFoundError.
+    """
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if os.fstat(file.fileno()).st_size >= _HEADER.size + 2 * _OFFSET.size:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if _describes(data, blob.stat().st_size):
+                return data
+            data.close()
+    path.unlink(missing_ok=True)
+    raise FileNotFoundError(path)
+
+
+def _describes(data: mmap.mmap, size: int) -> bool:
+    magic, units = _HEADER.unpack_from(data)
+    ends = _OFFSET.unpack_from(data, _HEADER.size)[0], _OFFSET.unpack_from(data, len(data) - _OFFSET.size)[0]
+    whole = len(data) == _HEADER.size + (units + 1) * _OFFSET.size
+    return whole and (magic, *ends) == (MAGIC, 0, size)

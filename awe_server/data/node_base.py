@@ -12,9 +12,9 @@ from awe_server.data.blobs import BlobStore
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.indexes import IndexFiles
 from awe_server.data.parts import PartStore
-from awe_server.data.ports import DocumentPort, FileFact
+from awe_server.data.ports import DocumentPort, FileFact, Unreadable
 from awe_server.store.base import Document
-from shared_models.errors import AweError, NodeNotFound, NoFile
+from shared_models.errors import NodeNotFound, NoFile
 
 TRIES = 3  #: how often to begin again when the content was replaced meanwhile
 
@@ -64,6 +64,6 @@ class NodeBase:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-def lost(node_id: str) -> AweError:
+def lost(node_id: str) -> Unreadable:
     """The error of a file that should be there and is not."""
-    return AweError(f"The file of node {node_id} is missing on the server's disk.", node_id=node_id)
+    return Unreadable(f"The file of node {node_id} is missing on the server's disk.")

@@ -18,8 +18,7 @@ class NodeIndexes(NodeBase):
     async def build_index(self, node_id: str, kind: str) -> IndexFact:
         """Index a node's file (`size`, `line`, `record`, `chunkrecord`); at once if that was done before.
 
-        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace; AweError if the file
-        is not on the disk any more.
+        Raises NoFile, NotCuttable, InvalidData (file, record, line, problem), NoSpace, Unreadable.
         """
         missing = ""
         async with self._lock(f"{node_id}/{kind}"):
@@ -30,7 +29,7 @@ class NodeIndexes(NodeBase):
                     raise lost(node_id)
                 known = document["indexes"].get(kind)
                 if known and (kind == "size" or await to_thread.run_sync(sidecar(path, kind).exists)):
-                    return IndexFact(kind, known["total_units"], known["format"])
+                    return IndexFact(kind, known["total_units"], known["format"], known.get("records"))
                 await to_thread.run_sync(self._blobs.require, 0)
                 try:
                     fact = await self._builder.build(path, kind, document["file"]["name"] or node_id)

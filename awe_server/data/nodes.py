@@ -7,18 +7,19 @@ crash leaves behind is a file that no document names (`collect_orphans`).
 
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
 
 from awe_server.data import documents as docs
-from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek
+from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek, try_file
 from awe_server.data.files import clean_temporary
 from awe_server.data.node_base import TRIES, lost
 from awe_server.data.node_indexes import NodeIndexes
 from awe_server.data.node_parts import NodeParts
 from awe_server.data.orphans import collect
-from awe_server.data.ports import FileFact
+from awe_server.data.ports import FileFact, Unreadable
 from awe_server.store.base import Delete, Document, Page, Put, Query
 from shared_models.errors import AweError
 
@@ -205,6 +206,24 @@ class NodeStore(NodeParts, NodeIndexes):
         """Let go of what was received and not given to a node."""
         if content is not None:
             await self._remove_blob(content.blob)
+
+    async def readable(self, node_id: str, *, is_gzip: bool = False) -> Document:
+        """A node's document, once a look at its file showed that it is there, whole in length, and readable.
+
+        Raises NodeNotFound, NoFile, Unreadable.
+        """
+        for _ in range(TRIES):
+            document = await self.get(node_id)
+            path = self._blob_path(document)
+            try:
+                look = partial(try_file, path, document["file"]["size"], is_gzip=is_gzip)
+                problem = await to_thread.run_sync(look)
+            except FileNotFoundError:
+                continue
+            if problem:
+                raise Unreadable(file=document["file"]["name"] or node_id, reason=problem)
+            return document
+        raise lost(node_id)
 
     async def open_range(
         self,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from awe_server.store.base import Collection, Document, Operation, Page, Query
+from shared_models.errors import AweError
 
 
 class DocumentPort(Protocol):
@@ -35,3 +36,10 @@ class IndexFact:
     kind: str
     total_units: int
     format: str
+    records: int | None = None  #: in the whole file; None = they were not counted
+
+
+class Unreadable(AweError):
+    """{file} cannot be read: {reason}"""
+
+    code = "unreadable"

@@ -20,7 +20,7 @@ from shared_models.limits import MIB
 
 CHUNK_BYTES = MIB  #: what a unit of the index `chunkrecord` holds at most, unless one record is larger
 WINDOW_BYTES = 16 * 1024
-MAX_WINDOW_BYTES = 64 * MIB
+MAX_WINDOW_BYTES = 2 * MIB  #: larger records are left to a scan, whose memory is flat
 VERIFIED_RECORDS = 3
 
 

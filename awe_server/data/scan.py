@@ -29,6 +29,10 @@ class Malformed(Exception):
 class Scanner(Protocol):
     """Finds the starts of a stream's units, but for the first one."""
 
+    @property
+    def records(self) -> int | None:
+        """How many records began by now; None if its units are not records."""
+
     def feed(self, block: bytes) -> "array[int]":
         """Take the next bytes; starts found by now. Raises Malformed."""
 

@@ -97,6 +97,11 @@ class FastqScanner:
         self._carry = b""
         self._open: _OpenLine | None = None
 
+    @property
+    def records(self) -> int:
+        """How many records began by now."""
+        return self._grammar.records
+
     def feed(self, block: bytes) -> "array[int]":
         """Take the next bytes."""
         found: array[int] = array("Q")

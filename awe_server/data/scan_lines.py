@@ -13,6 +13,8 @@ from awe_server.data.scan import Malformed, line_starts, starts
 class LineScanner:
     """One unit for each line, also for an empty one."""
 
+    records = None
+
     def __init__(self) -> None:
         self._base = 0
         self._at_line_end = False
@@ -38,15 +40,16 @@ class _AfterLineEnd:
     def __init__(self) -> None:
         self._base = -1  #: the file is thought to be preceded by a line end
         self._held = b"\n"
-        self._first_seen = False
+        self.records = 0
 
     def feed(self, block: bytes) -> "array[int]":
         """Take the next bytes."""
         found = starts(self._find(self._held + block, self._base))
         self._base += len(self._held) + len(block) - 1
         self._held = block[-1:]
-        if found and not self._first_seen:
-            self._first_seen = True
+        is_first = found and not self.records
+        self.records += len(found)
+        if is_first:
             found.pop(0)
         return found
 
@@ -88,7 +91,7 @@ class SamScanner:
         self._base = 0
         self._carry = b""
         self._lines = 0
-        self._records = 0
+        self.records = 0
 
     def feed(self, block: bytes) -> "array[int]":
         """Take the next bytes."""
@@ -104,8 +107,8 @@ class SamScanner:
     def _take(self, lines: list[bytes]) -> "array[int]":
         offsets = starts(map(add, accumulate(map(len, lines), initial=self._base), count()))
         self._base = offsets.pop()
-        if self._records and _are_alignments(lines):
-            self._records += len(lines)
+        if self.records and _are_alignments(lines):
+            self.records += len(lines)
         else:
             later = [
                 self._is_later_record(line, number) for number, line in enumerate(lines, self._lines + 1)
@@ -118,14 +121,14 @@ class SamScanner:
         if line in (b"", b"\r"):
             return False
         if line.startswith(b"@"):
-            if self._records:
-                raise Malformed(self._records + 1, number, "a header line after the first record")
+            if self.records:
+                raise Malformed(self.records + 1, number, "a header line after the first record")
             return False
-        self._records += 1
+        self.records += 1
         fields = line.count(b"\t") + 1
         if fields < SAM_FIELDS:
-            raise Malformed(self._records, number, f"{fields} fields; a SAM line has at least {SAM_FIELDS}")
-        return self._records > 1
+            raise Malformed(self.records, number, f"{fields} fields; a SAM line has at least {SAM_FIELDS}")
+        return self.records > 1
 
 
 def _are_alignments(lines: list[bytes]) -> bool:

@@ -8,10 +8,12 @@ import json
 import os
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from awe_server.data.build import build_index
+from awe_server.data.ports import IndexFact, Unreadable
 from shared_models.errors import AweError, InvalidData, NoSpace, NotCuttable
 
 #: What a scan may refuse; the server raises the same again.
@@ -19,29 +21,29 @@ REFUSALS: dict[str, type[Exception]] = {
     "invalid_data": InvalidData,
     "not_cuttable": NotCuttable,
     "no_space": NoSpace,
+    "unreadable": Unreadable,
     "file_not_found": FileNotFoundError,
 }
 
 
 def answer(request: dict[str, str]) -> dict[str, Any]:
-    """Do what is asked for: `units` and `format`, or `refused` and the refusal's fields."""
+    """Do what is asked for: the fields of the fact, or `refused` and the refusal's fields."""
     try:
-        units, form = build_index(Path(request["blob"]), request["kind"], request["name"])
+        return asdict(build_index(Path(request["blob"]), request["kind"], request["name"]))
     except FileNotFoundError:
         return {"refused": "file_not_found", "fields": {}}
     except AweError as exc:
         if exc.code not in REFUSALS:
             raise
         return {"refused": exc.code, "fields": exc.fields}
-    return {"units": units, "format": form}
 
 
-def read_answer(line: bytes) -> tuple[int, str]:
-    """Units and format. Raises the refusal; ValueError if there is no answer."""
+def read_answer(line: bytes) -> IndexFact:
+    """The fact. Raises the refusal; ValueError if there is no answer."""
     reply = json.loads(line)
     if "refused" in reply:
         raise REFUSALS[reply["refused"]](**reply["fields"])
-    return reply["units"], reply["format"]
+    return IndexFact(**reply)
 
 
 def main() -> None:

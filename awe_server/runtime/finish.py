@@ -1,6 +1,7 @@
 """Make a task's outputs whole: the accepted attempts' files, in rank order, become one file per output."""
 
 from awe_server.data.nodes import NodeStore
+from awe_server.data.ports import Unreadable
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.finish import task_finished, task_unfinishable
@@ -26,7 +27,11 @@ class Finisher:
         if task is None or task.generation != effect.generation or not task.finishing:
             return
         outputs = task.outputs
-        parts = await self._accepted(task, outputs)
+        parts, missing = await self._accepted(task, outputs)
+        if missing is not None:
+            reason = f"the result of workunit {task.wuid_prefix}{missing} is not in the store"
+            await self._give_up(effect, reason)
+            return
         facts: list[OutputFact] = []
         notes: list[str] = []
         for io in outputs:
@@ -43,18 +48,20 @@ class Finisher:
     async def _give_up(self, effect: FinishTask, reason: str) -> None:
         await self._engine.do(task_unfinishable, effect.task_id, effect.generation, reason)
 
-    async def _accepted(self, task: Task, outputs: list[Document]) -> dict[str, _Parts]:
-        """Which attempt of each rank made each output.
+    async def _accepted(self, task: Task, outputs: list[Document]) -> tuple[dict[str, _Parts], int | None]:
+        """Which attempt of each rank made each output; and the first rank without a result, if there is one.
 
         A stock AWE worker does not say which outputs it made: then what was uploaded counts.
         """
         parts: dict[str, _Parts] = {io["filename"]: [] for io in outputs}
         staged: dict[str, set[tuple[int, int]]] = {}
+        missing = set(range(task.end_rank - task.totalwork, task.end_rank))
         where = [Match("taskid", (task.id,)), Match("state", (WorkunitState.COMPLETED.value,))]
         async for unit in self._engine.scan("workunits", where):
             if unit["generation"] != task.generation:
                 continue
             part = (unit["rank"], unit["attempt"])
+            missing.discard(unit["rank"])
             said = None if unit["outputs"] is None else {output["filename"] for output in unit["outputs"]}
             for io in outputs:
                 name = io["filename"]
@@ -66,7 +73,7 @@ class Finisher:
                         parts[name].append(part)
                 elif said is None or name in said or not may_be_missing(io):
                     parts[name].append(part)
-        return parts
+        return parts, min(missing, default=None)
 
     async def _make_whole(self, io: Document, parts: _Parts, notes: list[str]) -> OutputFact:
         if not parts:
@@ -75,7 +82,7 @@ class Finisher:
         if io["shockindex"]:
             try:
                 await self._nodes.build_index(io["node"], io["shockindex"])
-            except (NotCuttable, InvalidData) as exc:
+            except (NotCuttable, InvalidData, Unreadable) as exc:
                 notes.append(f"no index '{io['shockindex']}' for output {io['filename']}: {exc.message}")
         return OutputFact(io["filename"], io["node"], file.size, file.md5)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import httpx
 
 from awe_server.data.nodes import NodeStore
+from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
@@ -28,8 +29,7 @@ class Refused(Exception):
 class _Findings:
     inputs: list[InputFact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    index: str | None = None
-    units: int | None = None
+    index: IndexFact | None = None  #: to cut by
 
 
 class Preparer:
@@ -55,7 +55,10 @@ class Preparer:
             return
         if self._task(effect) is not task:
             return  # reset meanwhile: nothing may be left of this look
-        facts = TaskFacts(found.inputs, [], found.index, found.units, "; ".join(found.notes))
+        facts = TaskFacts(found.inputs, note="; ".join(found.notes))
+        if found.index is not None:
+            index, units, records = found.index.kind, found.index.total_units, found.index.records
+            facts = replace(facts, index=index, units=units, records=records)
         documents = self._output_nodes(task, ranks_of(task, facts))
         outputs = [
             OutputFact(io["filename"], document["id"])
@@ -99,7 +102,11 @@ class Preparer:
             return InputFact(name, node_id, 0)
         if node["file"] is None:
             raise Refused(f"input file {name} not available: node {node_id} has no file yet")
-        return InputFact(name, node_id, node["file"]["size"], node["file"]["checksum"]["md5"])
+        try:
+            file = (await self._nodes.readable(node_id, is_gzip=io["uncompress"] == "gzip"))["file"]
+        except (Unreadable, NodeNotFound, NoFile) as exc:
+            raise Refused(f"input file {name} not available: {exc.message}") from exc
+        return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
 
     async def _foreign(self, io: Document, found: _Findings) -> InputFact:
         """Ask for the size as far as the other side tells it; an unknown size stops nobody."""
@@ -128,20 +135,20 @@ class Preparer:
             found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
             return
         for kind in kinds:
-            units = await self._index(source, kind, found)
-            if units is None:
+            index = await self._index(source, kind, found)
+            if index is None:
                 return
-            found.index, found.units = kind, units
-            if enough(task, units):
+            found.index = index
+            if enough(task, index.total_units):
                 return
 
-    async def _index(self, io: Document, kind: str, found: _Findings) -> int | None:
+    async def _index(self, io: Document, kind: str, found: _Findings) -> IndexFact | None:
         try:
-            return (await self._nodes.build_index(io["node"], kind)).total_units
+            return await self._nodes.build_index(io["node"], kind)
         except NotCuttable as exc:
             found.notes.append(f"not split: {exc.message}")
             return None
-        except (InvalidData, NoFile, NodeNotFound) as exc:
+        except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
 
     def _output_nodes(self, task: Task, ranks: int) -> list[Document]:

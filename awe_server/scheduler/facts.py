@@ -32,4 +32,5 @@ class TaskFacts:
     outputs: list[OutputFact] = field(default_factory=list)
     index: str | None = None  #: the index to cut by; None = do not cut
     units: int | None = None  #: how many units it has
+    records: int | None = None  #: how many records the input has, if the index counted them
     note: str = ""  #: why it is not cut although that was asked for

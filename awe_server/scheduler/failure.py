@@ -229,7 +229,8 @@ def _error(unit: Workunit, failure: Failure, reason: str) -> Document:
 def halt_task(state: State, ctx: Context, task: Task, verb: str, reason: str) -> None:
     """Suspend a task whose inputs or outputs are not as they must be, and its job, with the reason.
 
-    `verb` says what failed, in AWE's words: "enqueuing", "finishing". Raises IllegalMove once it has ended.
+    `verb` says what failed, in AWE's words: "enqueuing", "finishing"; or "handing out".
+    Raises IllegalMove once it has ended.
     """
     check_move(TASK_MOVES, "task", task.id, task.state, TaskState.SUSPEND)
     task.preparing = task.finishing = False

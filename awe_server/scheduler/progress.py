@@ -5,6 +5,7 @@ from heapq import heappush
 
 from awe_server.scheduler.demands import list_task, unlist_task
 from awe_server.scheduler.facts import OutputFact
+from awe_server.scheduler.split import processed
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     Context,
@@ -113,7 +114,7 @@ def _located(state: State, io: Document, names: dict[str, str]) -> Document:
     if producer.state is TaskState.SKIPPED:
         (found,) = producer.inputs
     else:
-        found = next(output for output in producer.outputs if output["filename"] == io["filename"])
+        found = producer.output(io["filename"])
     return {**io, "node": found["node"], "host": found["host"], "url": found["url"], "size": found["size"]}
 
 
@@ -147,6 +148,8 @@ def _start(state: State, ctx: Context, ready: list[Task]) -> None:
 
 
 def _close(state: State, ctx: Context, task: Task, target: TaskState) -> None:
+    if task.is_split and target is TaskState.COMPLETED:
+        task.partinfo = processed(task.partinfo or {}, task.done, task.totalwork)
     task.state = target
     task.finishing = False
     task.completeddate = ctx.wall_s

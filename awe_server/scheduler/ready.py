@@ -1,27 +1,31 @@
-"""A task's inputs were looked at: cut it, or say why it cannot run."""
+"""A task's inputs were looked at: cut it, or say why it cannot run, or not on."""
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.failure import halt_task
 from awe_server.scheduler.progress import cut, note, with_outputs
-from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, ranks_of
-from awe_server.scheduler.state import Context, Document, State, Task
+from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, ranks_of, uncovered
+from awe_server.scheduler.state import RUNNING_TASKS, Context, Document, State, Task
 from shared_models.ids import TaskId
 
 __all__ = ["InputFact", "OutputFact", "TaskFacts", "task_prepared", "task_refused"]
 
 
 def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, facts: TaskFacts) -> None:
-    """Cut the task into workunits.
+    """Cut the task into workunits, once it is sure that they get every unit of the input exactly once.
 
     Facts of an older generation, or of a task that nobody looks at any more, are void.
     """
     task = _looked_at(state, task_id, generation)
     if task is None:
         return
+    ranks, part, why_not = _partition(task, facts)
+    problem = uncovered(ranks, part["totalindex"]) if part else ""
+    if part and problem:
+        halt_task(state, ctx, task, "enqueuing", f"{part['input']} cannot be cut: {problem}")
+        return
     task.inputs = _with_inputs(task.inputs, facts)
     task.predata = _with_inputs(task.predata, facts)
     task.outputs = with_outputs(task.outputs, facts.outputs)
-    ranks, part, why_not = _partition(task, facts)
     task.partinfo = part or task.partinfo_wanted
     if why_not:
         task.notes = note(task.notes, why_not)
@@ -35,6 +39,17 @@ def task_refused(state: State, ctx: Context, task_id: TaskId, generation: int, r
     if task is None:
         return
     halt_task(state, ctx, task, "enqueuing", reason)
+
+
+def cut_is_void(state: State, ctx: Context, task_id: TaskId, generation: int, reason: str) -> None:
+    """The input is not what the task was cut from: suspend it and its job before more parts are handed out.
+
+    Void for an older generation, or a task whose workunits are all done.
+    """
+    task = state.tasks.get(task_id)
+    if task is None or task.generation != generation or task.state not in RUNNING_TASKS or task.finishing:
+        return
+    halt_task(state, ctx, task, "handing out", reason)
 
 
 def _looked_at(state: State, task_id: TaskId, generation: int) -> Task | None:
@@ -79,6 +94,7 @@ def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]
         "input": source["filename"],
         "index": facts.index,
         "totalindex": facts.units,
+        "totalrecords": facts.records,
         "maxpartsize_mb": task.maxworksize,
     }
     return ranks, part, facts.note

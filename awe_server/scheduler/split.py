@@ -1,5 +1,7 @@
 """How many workunits a task is cut into, and which units of the index each one gets. Pure arithmetic."""
 
+from collections.abc import Callable
+
 from awe_server.scheduler.facts import TaskFacts
 from awe_server.scheduler.state import Document, Task
 from shared_models.limits import MIB
@@ -85,3 +87,28 @@ def part_bounds(rank: int, n: int, units: int) -> tuple[int, int]:
     size, more = divmod(units, n)
     start = (rank - 1) * size + min(rank - 1, more) + 1
     return start, start + size - (0 if rank <= more else 1)
+
+
+def uncovered(n: int, units: int, bounds: Callable[[int, int, int], tuple[int, int]] = part_bounds) -> str:
+    """What is wrong with a cut into n parts; "" if they are the units 1..units, each once, none empty.
+
+    Costs the same for every n: the bounds are linear in the rank up to `units % n`, and from there on, so
+    what holds at both ends of the two stretches holds between.
+    """
+    seam = units % n
+    if (bounds(1, n, units)[0], bounds(n, n, units)[1]) != (1, units):
+        return f"parts 1 to {n} are not units 1 to {units}"
+    for rank in (1, seam, seam + 1, n):
+        if 1 <= rank <= n and bounds(rank, n, units)[0] > bounds(rank, n, units)[1]:
+            return f"part {rank} of {n} is empty"
+    for rank in (1, seam - 1, seam, seam + 1, n - 1):
+        if 1 <= rank < n and bounds(rank + 1, n, units)[0] != bounds(rank, n, units)[1] + 1:
+            return f"part {rank + 1} of {n} does not begin where part {rank} ends"
+    return ""
+
+
+def processed(part: Document, done: int, n: int) -> Document:
+    """`partinfo` with what the first `done` of n parts are of the input: in the end, all of it."""
+    units = part_bounds(done, n, part["totalindex"])[1]
+    is_all = units == part["totalindex"]
+    return {**part, "doneindex": units, "donerecords": part.get("totalrecords") if is_all else None}

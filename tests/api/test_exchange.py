@@ -98,9 +98,9 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
     opened_in: list[int] = []
     mapped = indexes._mapped
 
-    def noticed(path: Path) -> Any:
+    def noticed(path: Path, blob: Path) -> Any:
         opened_in.append(get_ident())
-        return mapped(path)
+        return mapped(path, blob)
 
     monkeypatch.setattr(indexes, "_mapped", noticed)
     content = b"".join(b">s%d\n%s\n" % (i, b"ACGT" * (i + 1)) for i in range(20))
@@ -123,6 +123,22 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
         assert (await api.http.get(f"/node/{node['id']}?{query}")).content == piece
     assert len(opened_in) == 1
     assert opened_in != [get_ident()]  # the event loop waits for no disk
+
+
+async def test_F_02_no_part_of_an_input_that_was_replaced_is_given(api: Api, native: Native) -> None:
+    node = await api.ok("POST", "/node", files={"upload": ("in.txt", b"a\nb\nc\n")})
+    inputs = [{"filename": "in.txt", "node": node["id"]}]
+    cut = {"inputs": inputs, "totalwork": 3, "partinfo": {"index": "line"}}
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, **cut})
+    await api.state_of(job, "queued")
+    assert len(await native.take(1)) == 1
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("in.txt", b"a\nB\nc\n")})
+    assert await native.take(2) == []
+    shown = await api.state_of(job, "suspend")
+    assert "in.txt was replaced after it was cut" in shown["notes"]
+    await api.ok("PUT", f"/job/{job['id']}?recompute=0")
+    await api.state_of(job, "queued")
+    assert [grant["part"] for grant in await native.take(3)] == ["1", "2", "3"]
 
 
 async def test_reports_are_settled_and_tails_kept_as_logs(api: Api, native: Native) -> None:

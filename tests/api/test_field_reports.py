@@ -4,10 +4,14 @@ Each name begins with the case's number. What a case asks of one room alone is s
 which have the number in their names as well.
 """
 
+import errno
 import gzip
 import json
 import logging
+import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import pytest
 from awe_server.scheduler.tick import tick
 from awe_server.store.base import Query
 from tests.api.conftest import Api
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -198,19 +203,198 @@ async def test_F_02_a_cut_record_fails_the_task_before_any_part_is_handed_out(
     assert "reads.fastq: record 251, " in shown["notes"]
     assert says in shown["notes"]
     assert [t["state"] for t in shown["tasks"]] == ["suspend", "pending"]
+    await nothing_was_handed_out(api)
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq", READS)})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    await runs_to_its_end(api, job, 4 if index == "record" else 1)
+
+
+async def nothing_was_handed_out(api: Api) -> None:
     await api.refused("GET", f"/work?client={(await api.register())['id']}", 400, "no_work")
     assert (await api.services.engine.find("workunits", Query())).total == 0
 
 
-@pytest.mark.parametrize("content", [gzip.compress(READS)[:-900], b"not_real_data\n"], ids=["cut", "text"])
-async def test_F_02_what_is_packed_is_never_cut_into_parts(api: Api, content: bytes) -> None:
-    """The client unpacks it whole, and says so if it cannot."""
-    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq.gz", content)})
+async def runs_to_its_end(api: Api, job: dict[str, Any], ranks: int) -> dict[str, Any]:
+    """Run a job's first task of so many workunits, then what follows, with outputs named `out`."""
+    first = (await api.state_of(job, "queued"))["tasks"][0]
+    assert first["totalwork"] == ranks
+    client = await api.register()
+    for done in range(1, 1 + ranks + len(job["tasks"][1:])):
+        if done > ranks:
+            await eventually(lambda: api.services.engine.state.demand_list[0].listed > 0)
+        work = await api.checkout(client)
+        for output in work["outputs"]:
+            part = str(work["rank"]) if work["rank"] else "upload"
+            await api.ok("PUT", f"/node/{output['node']}", files={part: ("out", b"7\n")})
+        await api.report(work)
+    return await api.state_of(job, "completed")
+
+
+Mend = Callable[[], object]
+
+
+def removed(blob: Path, monkeypatch: pytest.MonkeyPatch) -> Mend:
+    away = blob.rename(blob.with_name("away"))
+    return lambda: away.rename(blob)
+
+
+def a_folder(blob: Path, monkeypatch: pytest.MonkeyPatch) -> Mend:
+    away = blob.rename(blob.with_name("away"))
+    blob.mkdir()
+    return lambda: (blob.rmdir(), away.rename(blob))
+
+
+def too_short(blob: Path, monkeypatch: pytest.MonkeyPatch) -> Mend:
+    content = blob.read_bytes()
+    blob.write_bytes(content[: len(content) * 9 // 10])
+    return lambda: blob.write_bytes(content)
+
+
+def failing(call: str) -> Callable[[Path, pytest.MonkeyPatch], Mend]:
+    """A disk that answers EIO: to the first look, or to the scan. Permissions would not stop root."""
+
+    def broken(*args: object, **more: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fault(blob: Path, monkeypatch: pytest.MonkeyPatch) -> Mend:
+        monkeypatch.setattr(call, broken)
+        return monkeypatch.undo
+
+    return fault
+
+
+def scans_by(script: str) -> Callable[[Path, pytest.MonkeyPatch], Mend]:
+    """Scans are started by this shell script."""
+
+    def fault(blob: Path, monkeypatch: pytest.MonkeyPatch) -> Mend:
+        python = blob.with_name("python")
+        python.write_text("#!/bin/sh\n" + script.replace("PYTHON", sys.executable))
+        python.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(python))
+        return monkeypatch.undo
+
+    return fault
+
+
+#: A worker that is killed after the first of its blocks.
+KILLED = """exec PYTHON -c '
+import os, signal
+from awe_server.data import scan_fastq, worker
+
+plain = scan_fastq.FastqScanner.feed
+
+def feed(self, block):
+    if self.records:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, block)
+
+scan_fastq.FastqScanner.feed = feed
+worker.main()
+'"""
+
+FAULTS: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], Mend], str]] = {
+    "removed": (removed, "is missing on the server's disk"),
+    "a folder": (a_folder, "reads.fastq cannot be read: "),
+    "too short": (too_short, "reads.fastq cannot be read: it has "),
+    "EIO at the first look": (failing("os.pread"), "reads.fastq cannot be read: Input/output error"),
+    "EIO in the scan": (
+        failing("awe_server.data.build.FileSource.read_at"),
+        "reads.fastq cannot be read: Input/output error",
+    ),
+    "no memory to scan": (
+        scans_by('ulimit -v 20000\nexec PYTHON "$@"'),
+        "reads.fastq cannot be read: the scan for index 'record' ended with ",
+    ),
+    "scan killed in the middle": (
+        scans_by(KILLED),
+        "reads.fastq cannot be read: the scan for index 'record' ended with -9",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_F_02_an_input_that_cannot_be_read_fails_the_task_and_resume_goes_on_once_it_can(
+    api: Api, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault, says = FAULTS[name]
+    content = READS if "EIO" in name else READS * 20  # small ones are scanned in this process
+    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq", content)})
+    (blob,) = [path for path in (tmp_path / "data").rglob("*") if path.stat().st_size == len(content)]
+    mend = fault(blob, monkeypatch)
+    split = {"totalwork": 3, "partinfo": {"input": "reads.fastq", "index": "record"}}
+    job = await api.submit(
+        task(
+            "0",
+            inputs=[{"filename": "reads.fastq", "node": node["id"]}],
+            outputs=[{"filename": "out"}],
+            **split,
+        ),
+        task("1", inputs=[{"filename": "out", "origin": "0"}]),
+    )
+    shown = await api.state_of(job, "suspend")
+    assert "input file reads.fastq not available: " in shown["notes"]
+    assert says in shown["notes"]
+    assert [t["state"] for t in shown["tasks"]] == ["suspend", "pending"]
+    await nothing_was_handed_out(api)
+    assert not list((tmp_path / "data").rglob("*.idx"))
+    mend()
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    part = (await runs_to_its_end(api, job, 3))["tasks"][0]["partinfo"]
+    records = content.count(b"\n") // 4
+    assert (part["totalrecords"], part["donerecords"]) == (records, records)
+    assert (await api.ok("GET", f"/node/{node['id']}"))["indexes"]["record"]["records"] == records
+
+
+async def test_F_02_a_gzip_file_that_was_cut_is_never_cut_into_parts(api: Api) -> None:
+    """Only who unpacks all of it can tell: the client does, before it starts the command."""
+    packed = gzip.compress(READS)
+    node = await api.ok(
+        "POST", "/node", files={"upload": ("reads.fastq.gz", packed[: len(packed) * 9 // 10])}
+    )
     inputs = [{"filename": "reads.fastq.gz", "node": node["id"], "uncompress": "gzip"}]
     job = await api.submit(task("0", inputs=inputs, totalwork=4))
     shown = (await api.state_of(job, "queued"))["tasks"][0]
     assert (shown["totalwork"], shown["remainwork"]) == (1, 1)
     assert shown["notes"].startswith("not split: ")
+
+
+@pytest.mark.parametrize("content", [b"not_real_data\n", b"", b"\x1f"], ids=["text", "empty", "one byte"])
+async def test_F_02_what_is_to_be_unpacked_and_is_no_gzip_file_fails_the_task(
+    api: Api, content: bytes
+) -> None:
+    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq.gz", content)})
+    inputs = [{"filename": "reads.fastq", "node": node["id"], "uncompress": "gzip"}]
+    job = await api.submit(task("0", inputs=inputs, totalwork=4))
+    shown = await api.state_of(job, "suspend")
+    assert "reads.fastq.gz cannot be read: it is not packed with gzip" in shown["notes"]
+    await nothing_was_handed_out(api)
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq.gz", gzip.compress(READS))})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    await runs_to_its_end(api, job, 1)
+
+
+@pytest.mark.parametrize("index", ["record", "size"])
+async def test_F_02_an_input_that_is_replaced_while_it_is_handed_out_stops_the_task(
+    api: Api, index: str
+) -> None:
+    content = READS * 36  # four units of 1 MiB
+    node = await api.ok("POST", "/node", files={"upload": ("reads.fastq", content)})
+    inputs = [{"filename": "reads.fastq", "node": node["id"]}]
+    job = await api.submit(task("0", inputs=inputs, totalwork=3, partinfo={"index": index}))
+    await api.state_of(job, "queued")
+    await api.report(await api.checkout(await api.register()))
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq", content + READS)})
+    await api.refused("GET", f"/work?client={(await api.register())['id']}", 400, "no_work")
+    shown = await api.state_of(job, "suspend")
+    assert "input file reads.fastq was replaced after it was cut" in shown["notes"]
+    await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq", content)})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    client = await api.register()
+    for _ in range(2):
+        await api.report(await api.checkout(client))
+    part = (await api.state_of(job, "completed"))["tasks"][0]["partinfo"]
+    assert part["doneindex"] == part["totalindex"] == (36 * 250 if index == "record" else 4)
+    assert part["donerecords"] == part["totalrecords"] == (36 * 250 if index == "record" else None)
 
 
 # -- F-08 ------------------------------------------------------------------------------------------------

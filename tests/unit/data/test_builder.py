@@ -16,7 +16,7 @@ import pytest
 from awe_server.data import worker
 from awe_server.data.builder import INLINE_BYTES, PROCESSES, IndexBuilder
 from awe_server.data.nodes import NodeStore
-from awe_server.data.ports import IndexFact
+from awe_server.data.ports import IndexFact, Unreadable
 from shared_models.errors import AweError, BadRequest, Conflict, InvalidData, NoSpace, NotCuttable
 from tests.support.eventually import eventually, eventually_sync
 from tests.unit.data.port import MemoryPort, stream
@@ -32,22 +32,22 @@ LARGE = READS * 30  #: more than is scanned in a thread
     [
         (READS, "size", IndexFact("size", 1, "size")),
         (READS, "line", IndexFact("line", 1000, "line")),
-        (READS, "record", IndexFact("record", 250, "fastq")),
+        (READS, "record", IndexFact("record", 250, "fastq", 250)),
         (READS, "chunkrecord", IndexFact("chunkrecord", 1, "fastq")),
-        (LARGE, "record", IndexFact("record", 7500, "fastq")),
+        (LARGE, "record", IndexFact("record", 7500, "fastq", 7500)),
         (LARGE, "chunkrecord", IndexFact("chunkrecord", 3, "fastq")),
         (b"", "size", IndexFact("size", 1, "size")),
         (b"", "line", IndexFact("line", 1, "line")),
-        (b"", "record", IndexFact("record", 1, "text")),
+        (b"", "record", IndexFact("record", 1, "text", 0)),
         (b"", "chunkrecord", IndexFact("chunkrecord", 1, "text")),
-        (b"\n", "record", IndexFact("record", 1, "text")),
+        (b"\n", "record", IndexFact("record", 1, "text", 0)),
         (b"\n\n  \n", "line", IndexFact("line", 3, "line")),
         (b"# only\n# comments\n", "chunkrecord", IndexFact("chunkrecord", 1, "text")),
-        (b">one\nACGT\n", "record", IndexFact("record", 1, "fasta")),
+        (b">one\nACGT\n", "record", IndexFact("record", 1, "fasta", 1)),
         (b"A" * 4_000_000, "chunkrecord", IndexFact("chunkrecord", 1, "text")),
-        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 30_000, "chunkrecord", IndexFact("chunkrecord", 1, "fastq")),
-        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 100_000, "chunkrecord", IndexFact("chunkrecord", 2, "fastq")),
-        (b"@HD\tVN:1.6\n", "record", IndexFact("record", 1, "sam")),
+        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 30_000, "chunkrecord", IndexFact("chunkrecord", 1, "fastq", 30_000)),
+        (b"@w\nAC\nGT\n+\n@I\n+I\n" * 100_000, "chunkrecord", IndexFact("chunkrecord", 2, "fastq", 100_000)),
+        (b"@HD\tVN:1.6\n", "record", IndexFact("record", 1, "sam", 0)),
     ],
     ids=lambda value: value[:9] if isinstance(value, bytes) else None,
 )
@@ -57,6 +57,8 @@ async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str
     document = await nodes.get("node-1")
     assert document["indexes"][kind]["total_units"] == fact.total_units
     assert document["indexes"][kind]["format"] == fact.format
+    assert document["indexes"][kind]["records"] == fact.records
+    assert await nodes.build_index("node-1", kind) == fact
     assert nodes.locate(document, kind, f"1-{fact.total_units}" if fact.total_units > 1 else "1") == (
         0,
         len(data),
@@ -101,6 +103,7 @@ async def test_an_unknown_kind_is_refused(nodes: NodeStore, kind: str) -> None:
         InvalidData(file="a", record=1, line=2, problem="p"),
         NotCuttable(file="a", reason="r"),
         NoSpace(),
+        Unreadable(file="a", reason="r"),
         FileNotFoundError(),
     ],
 )
@@ -199,7 +202,7 @@ async def test_F_02_a_killed_scan_is_an_error_and_takes_no_other_scan_with_it(tm
     (process,) = builder._running
     assert (await builder.build(blob, "record", "reads")).total_units == 7500
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(AweError, match=r"index 'record' of reads was not built: its process ended with -9"):
+    with pytest.raises(AweError, match=r"reads cannot be read: the scan for index 'record' ended with -9"):
         await hanging
 
 
@@ -221,11 +224,81 @@ async def test_no_scan_goes_on_after_its_end_or_its_cancellation(tmp_path: Path)
 
 
 async def test_a_scan_that_fails_for_an_unknown_reason_is_an_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(AweError, match="its process ended with 1"):
-        await IndexBuilder()._in_process(tmp_path, "record", "reads")  # a folder
-    assert "IsADirectoryError" in capfd.readouterr().err
+    with pytest.raises(Unreadable, match="ended with 1"):
+        await IndexBuilder()._in_process(Path("\0"), "record", "reads")
+    assert "ValueError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])
+async def test_F_02_a_folder_in_place_of_a_file_is_unreadable(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "blob"
+    folder.mkdir()
+    for build in (IndexBuilder().build, IndexBuilder()._in_process):
+        with pytest.raises(Unreadable, match=r"^reads cannot be read: Is a directory$"):
+            await build(folder, kind, "reads")
+    assert not _index_files(tmp_path)
+
+
+def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+    """Have scans run with so little memory (address space, libraries and all)."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nulimit -v {kib}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+
+
+@pytest.mark.parametrize(
+    ("piece", "pieces", "records", "chunks"),
+    [
+        (READS, 1200, 300_000, 102),
+        (b"@r\n" + b"A" * 6_000_000 + b"\n+\n" + b"@" * 6_000_000 + b"\n", 9, 9, 9),
+    ],
+    ids=["short reads", "reads longer than windows"],
+)
+async def test_F_02_a_file_of_over_100_mb_is_scanned_in_64_mb_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: bytes, pieces: int, records: int, chunks: int
+) -> None:
+    blob = tmp_path / "blob"
+    with blob.open("wb") as file:
+        file.writelines(piece for _ in range(pieces))
+    assert blob.stat().st_size > 100_000_000
+    limited(tmp_path, monkeypatch, 64 * 1024)
+    builder = IndexBuilder()
+    assert await builder.build(blob, "record", "reads") == IndexFact("record", records, "fastq", records)
+    assert (await builder.build(blob, "chunkrecord", "reads")).total_units == chunks
+    assert (await builder.build(blob, "line", "reads")).total_units == 4 * records
+
+
+async def test_F_02_a_scan_without_memory_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "blob").write_bytes(LARGE)
+    limited(tmp_path, monkeypatch, 20_000)
+    with pytest.raises(Unreadable, match="the scan for index 'record' ended with"):
+        await IndexBuilder().build(tmp_path / "blob", "record", "reads")
+    assert not _index_files(tmp_path)
+
+
+def test_F_02_memory_that_runs_out_during_a_scan_is_told(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(READS)
+    request = {"blob": str(tmp_path / "blob"), "kind": "record", "name": "reads"}
+    with mock.patch("awe_server.data.build.FileSource.read_at", side_effect=MemoryError):
+        reply = worker.answer(request)
+    with pytest.raises(Unreadable, match=r"^reads cannot be read: not enough memory to index it$"):
+        worker.read_answer(json.dumps(reply).encode())
+
+
+async def test_F_02_a_scan_that_is_killed_once_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "blob").write_bytes(LARGE)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nmkdir {tmp_path}/once && kill -9 $$\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    assert (await IndexBuilder().build(tmp_path / "blob", "record", "reads")).records == 7500
 
 
 async def test_only_so_many_scans_run_at_once(nodes: NodeStore, monkeypatch: pytest.MonkeyPatch) -> None:

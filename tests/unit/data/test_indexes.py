@@ -8,13 +8,22 @@ from unittest import mock
 
 import pytest
 
-from awe_server.data.indexes import IndexFiles, locate_size, parse_part, sidecar, write_index
+from awe_server.data.indexes import (
+    IndexFiles,
+    UnitsDoNotCover,
+    covering,
+    locate_size,
+    parse_part,
+    sidecar,
+    write_index,
+)
 from shared_models.errors import BadRange
 from shared_models.limits import MIB
 
 
 @pytest.fixture
 def blob(tmp_path: Path) -> Path:
+    (tmp_path / "blob").write_bytes(bytes(40))
     write_index(tmp_path / "blob", "record", [array("Q", [0, 10]), array("Q"), array("Q", [25, 26])], 40)
     return tmp_path / "blob"
 
@@ -74,6 +83,7 @@ def test_only_the_most_recently_used_index_files_stay_open(tmp_path: Path) -> No
     files = IndexFiles()
     with mock.patch("awe_server.data.indexes._CACHED", 2):
         for name in ("a", "b", "a", "c"):
+            (tmp_path / name).write_bytes(b"x")
             write_index(tmp_path / name, "line", [array("Q", [0])], 1)
             assert files.locate(tmp_path / name, "line", "1") == (0, 1)
         assert {path.name for path in files._open} == {"a.line.idx", "c.line.idx"}
@@ -95,3 +105,62 @@ async def test_an_index_that_is_ready_needs_no_disk(blob: Path) -> None:
 
 def test_an_index_lies_beside_its_blob() -> None:
     assert sidecar(Path("/x/blob"), "line") == Path("/x/blob.line.idx")
+
+
+WHOLE = [[0, 10], [], [25, 26]]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "size", "problem"),
+    [
+        pytest.param([], 40, "last unit begins at byte -1 of 40", id="no unit at all"),
+        pytest.param([[]], 0, "last unit begins at byte -1 of 0", id="no unit of nothing"),
+        pytest.param([[1, 10]], 40, "first unit begins at byte 1", id="the first byte is left out"),
+        pytest.param([[], [7]], 40, "first unit begins at byte 7", id="the beginning is left out"),
+        pytest.param([[0, 10, 10]], 40, "not in order", id="an empty unit"),
+        pytest.param(
+            [[0, 10], [10]], 40, "after byte 10 are not in order", id="an empty unit between pieces"
+        ),
+        pytest.param([[0, 20, 10]], 40, "not in order", id="bytes in two units"),
+        pytest.param([[0, 20], [10]], 40, "after byte 20 are not in order", id="a piece twice"),
+        pytest.param([[0, 40]], 40, "last unit begins at byte 40 of 40", id="an empty unit at the end"),
+        pytest.param(WHOLE, 20, "last unit begins at byte 26 of 20", id="a file that became shorter"),
+    ],
+)
+def test_F_02_units_that_do_not_add_up_to_the_file_are_refused(
+    tmp_path: Path, pieces: list[list[int]], size: int, problem: str
+) -> None:
+    arrays = [array("Q", piece) for piece in pieces]
+    with pytest.raises(UnitsDoNotCover, match=problem):
+        write_index(tmp_path / "blob", "record", arrays, size)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("pieces", "size"), [(WHOLE, 40), (WHOLE, 27), ([[0]], 0), ([[0]], 1)])
+def test_units_that_add_up_are_passed_on(pieces: list[list[int]], size: int) -> None:
+    found = [start for piece in covering([array("Q", piece) for piece in pieces], size) for start in piece]
+    assert found == [start for piece in pieces for start in piece]
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        pytest.param(0, b"X", id="not an index"),
+        pytest.param(8, b"\x05", id="another number of units"),
+        pytest.param(16, b"\x01", id="it begins later"),
+        pytest.param(-8, b"\x29", id="it ends elsewhere"),
+        pytest.param(slice(20, None), b"", id="torn in its header"),
+        pytest.param(slice(-8, None), b"", id="torn at its end"),
+        pytest.param(slice(0, None), b"", id="empty"),
+    ],
+)
+def test_F_02_a_damaged_index_file_is_not_believed_and_goes(
+    blob: Path, at: int | slice, wrong: bytes
+) -> None:
+    path = sidecar(blob, "record")
+    content = bytearray(path.read_bytes())
+    content[at if isinstance(at, slice) else slice(at, at + 1 or None)] = wrong
+    path.write_bytes(content)
+    with pytest.raises(FileNotFoundError):
+        IndexFiles().locate(blob, "record", "1")
+    assert not path.exists()

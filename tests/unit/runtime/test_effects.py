@@ -15,7 +15,7 @@ from awe_server.runtime.duties import WrongFolder
 from awe_server.runtime.effects import Effects
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import PrepareTask
-from awe_server.store.base import Put, Query
+from awe_server.store.base import Delete, Put, Query
 from shared_models.errors import NoSpace
 from shared_models.ids import JobId, TaskId
 from shared_models.limits import MIB
@@ -34,6 +34,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     yield site
     await site.engine.stop()
     assert site.fatal == []
+
+
+PACKED = b"\x1f\x8b" + bytes(3 * MIB)
 
 
 def reads(node: str, **keys: Any) -> dict[str, Any]:
@@ -77,7 +80,7 @@ async def test_what_cannot_be_cut_is_one_workunit_with_a_note(site: Site) -> Non
 
 
 async def test_what_the_client_unpacks_is_never_cut_packed(site: Site) -> None:
-    inputs = [{"filename": "in.txt", "node": await site.node(bytes(3 * MIB)), "uncompress": "gzip"}]
+    inputs = [{"filename": "in.txt", "node": await site.node(PACKED), "uncompress": "gzip"}]
     job_id = await site.submit(task(inputs=inputs, totalwork=2, partinfo={"index": "size"}))
     shown = await site.until(job_id, "queued")
     assert (shown["totalwork"], shown["notes"]) == (1, "not split: in.txt is unpacked only by the client")
@@ -250,6 +253,17 @@ async def test_a_lost_part_suspends_naming_output_and_rank(site: Site) -> None:
     await site.engine.do(resume_job, job_id)
     shown = await site.until(job_id, "completed")
     assert await site.text(node) == b"xx"
+
+
+async def test_F_02_a_result_that_the_store_lost_is_missed_before_outputs_are_made_whole(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt", "optional": True}], totalwork=3))
+    await site.until(job_id, "queued")
+    reports = [{**done(grant), "outputs": []} for grant in await site.fetch(3)]
+    await site.exchange(reports=reports[:2])
+    await site.engine.put(Delete("workunits", f"{job_id}_0_2"))
+    await site.exchange(reports=reports[2:])
+    shown = await site.until(job_id, "suspend")
+    assert shown["notes"] == f"the result of workunit {job_id}_0_2 is not in the store"
 
 
 async def test_recompute_makes_new_nodes_and_drops_the_old(site: Site) -> None:

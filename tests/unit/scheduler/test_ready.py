@@ -1,9 +1,11 @@
 """Inputs were looked at: the task is cut, or suspended with the reason; outputs were made whole, or not."""
 
+import pytest
+
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.jobs import resubmit_job, resume_job, suspend_job
-from awe_server.scheduler.ready import task_prepared, task_refused
+from awe_server.scheduler.ready import cut_is_void, task_prepared, task_refused
 from awe_server.scheduler.split import MANY_INPUTS_NOTE
 from awe_server.scheduler.state import DeleteNodes, FinishTask, PrepareTask
 from shared_models.limits import MIB
@@ -24,6 +26,7 @@ def test_facts_cut_the_task(world: World) -> None:
         "index": "chunkrecord",
         "options": "",
         "totalindex": 10,
+        "totalrecords": None,
         "maxpartsize_mb": 1,
     }
     assert (task.totalwork, task.remainwork, task.end_rank) == (10, 10, 11)
@@ -189,3 +192,53 @@ class TestFinish:
         assert [e.code for e in changes.events if e.code in ("TD", "JD")] == ["TD", "JD"]
         assert world.state.forget_job(job.id)
         assert not world.state.tasks
+
+
+def test_F_02_records_of_the_input_stand_with_the_task_and_those_processed_beside_them(world: World) -> None:
+    world.client()
+    job = world.submit(a_job().task("t", parts=3).reads("in"))
+    (task,) = job.tasks
+    world.prepare(task, index="record", units=10, records=10)
+    part = {"input": "in", "index": "record", "options": "", "maxpartsize_mb": 0}
+    assert task.partinfo == {**part, "totalindex": 10, "totalrecords": 10}
+    for _ in range(3):
+        world.done(world.take())
+    assert task.state is TaskState.COMPLETED
+    assert task.partinfo == {
+        **part, "totalindex": 10, "totalrecords": 10, "doneindex": 10, "donerecords": 10,
+    }  # fmt: skip
+
+
+def test_F_02_a_cut_that_does_not_cover_hands_out_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_server.scheduler.ready.uncovered", lambda n, units: f"{n} of {units}")
+    world.client()
+    job = world.submit(a_job().task("t", parts=3).reads("in"))
+    (task,) = job.tasks
+    world.prepare(task, index="record", units=10)
+    assert (job.state, task.state, task.is_cut) == (JobState.SUSPEND, TaskState.SUSPEND, False)
+    assert task.notes == "in cannot be cut: 3 of 10"
+    assert world.checkout(want=9) == []
+    monkeypatch.undo()
+    resume_job(world.state, world.ctx, job.id)
+    world.prepare(task, index="record", units=10)
+    assert len(world.checkout(want=9)) == 3
+
+
+def test_F_02_a_cut_that_became_void_takes_back_what_was_handed_out(world: World) -> None:
+    world.client()
+    job = world.submit(a_job().task("t", parts=3).reads("in"))
+    (task,) = job.tasks
+    world.prepare(task, index="record", units=3)
+    (grant,) = world.checkout()
+    cut_is_void(world.state, world.ctx, task.id, task.generation + 1, "late")
+    assert grant.is_held
+    cut_is_void(world.state, world.ctx, task.id, task.generation, "in was replaced")
+    assert (job.state, task.state, grant.is_held) == (JobState.SUSPEND, TaskState.SUSPEND, False)
+    assert "failed handing out task" in job.notes
+    assert "in was replaced" in job.notes
+    cut_is_void(world.state, world.ctx, task.id, task.generation, "twice")
+    assert task.notes == "in was replaced"
+    resume_job(world.state, world.ctx, job.id)
+    assert len(world.checkout(want=9)) == 3

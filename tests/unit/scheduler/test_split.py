@@ -2,7 +2,16 @@
 
 import pytest
 
-from awe_server.scheduler.split import enough, index_candidates, part_bounds, part_input, part_range, plan
+from awe_server.scheduler.split import (
+    enough,
+    index_candidates,
+    part_bounds,
+    part_input,
+    part_range,
+    plan,
+    processed,
+    uncovered,
+)
 from awe_server.scheduler.state import Task
 from shared_models.limits import MIB
 from tests.builders import JobBuilder, World, a_job
@@ -75,3 +84,46 @@ def test_several_inputs_are_not_cut_without_partinfo(world: World) -> None:
 def test_index_none_makes_an_array_over_shared_inputs(world: World) -> None:
     task = a_task(world, a_job().task("t", parts=2, partinfo={"index": "none"}).reads("a").reads("b"))
     assert index_candidates(task) == ()
+
+
+def test_F_02_every_cut_that_is_made_covers_its_units() -> None:
+    for units in range(1, 60):
+        for n in range(1, units + 1):
+            assert uncovered(n, units) == ""
+    assert uncovered(1_000_000, 123_456_789) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "wrong"),
+    [
+        pytest.param(0, 0, (1, 0), id="a unit is left out at the beginning"),
+        pytest.param(6, 6, (0, -1), id="a unit is left out at the end"),
+        pytest.param(6, 6, (0, 1), id="a unit too many"),
+        pytest.param(2, 6, (1, 0), id="a unit is left out where parts become smaller"),
+        pytest.param(3, 3, (-1, 0), id="a unit twice where parts become smaller"),
+        pytest.param(0, 1, (0, -1), id="gaps in the larger parts"),
+        pytest.param(4, 5, (0, -1), id="gaps in the smaller parts"),
+        pytest.param(3, 5, (9, -9), id="empty parts"),
+    ],
+)
+def test_F_02_a_cut_that_does_not_cover_is_noticed(first: int, last: int, wrong: tuple[int, int]) -> None:
+    """10 units in 7 parts: three of two units, four of one."""
+
+    def bounds(rank: int, n: int, units: int) -> tuple[int, int]:
+        start, end = part_bounds(rank, n, units)
+        return (start + wrong[0], end + wrong[1]) if first <= rank - 1 <= last else (start, end)
+
+    assert uncovered(7, 10) == ""
+    assert uncovered(7, 10, bounds) != ""
+
+
+def test_F_02_more_parts_than_units_are_noticed() -> None:
+    assert uncovered(11, 10) == "part 11 of 11 is empty"
+    assert uncovered(1, 0) == "part 1 of 1 is empty"
+
+
+def test_what_was_processed_is_all_of_it_once_every_rank_is_done() -> None:
+    part = {"input": "in", "totalindex": 10, "totalrecords": 10}
+    assert processed(part, 7, 7) == {**part, "doneindex": 10, "donerecords": 10}
+    assert processed(part, 6, 7) == {**part, "doneindex": 9, "donerecords": None}
+    assert processed({"totalindex": 3}, 3, 3)["donerecords"] is None

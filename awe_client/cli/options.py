@@ -4,19 +4,23 @@ from typing import Annotated
 
 import typer
 
-DEFAULT_SERVER = "http://127.0.0.1:8001"
+from awe_client.sdk.address import EXAMPLE, server_address
+from shared_models.errors import BadRequest
+
+DEFAULT_SERVER = EXAMPLE
 
 
-def _http_url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"{text!r} has to begin with http:// or https://, such as {DEFAULT_SERVER}")
-    return text
+def _address(text: str) -> str:
+    try:
+        return server_address(text)
+    except BadRequest as exc:
+        raise typer.BadParameter(exc.message) from exc
 
 
 Server = Annotated[
     str,
     typer.Option(
-        "--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True, callback=_http_url
+        "--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True, callback=_address
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]

@@ -24,6 +24,7 @@ from awe_client.daemon.identity import WorkRootUnusable
 from awe_client.daemon.resources import detect_cores
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.units import parse_bytes, parse_seconds
+from awe_client.sdk.address import server_address
 from shared_models.errors import AweError
 
 Value = TypeVar("Value")
@@ -83,9 +84,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     servers = options.server or os.environ.get("AWE_SERVER", "").split()
     if not servers:
         raise ValueError("which server? give --server URL or set AWE_SERVER")
-    for url in servers:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"--server {url}: must start with http:// or https://")
+    servers = [_option("--server", server_address, url) for url in servers]
     if options.slots is not None and options.slots < 1:
         raise ValueError("--slots: must be at least 1")
     apps = tuple(app.strip() for app in options.apps.split(",") if app.strip())
@@ -177,7 +176,7 @@ def _add_running(add: Callable[..., object]) -> None:
 def _option(name: str, parse: Callable[[str], Value], text: str) -> Value:
     try:
         return parse(text)
-    except ValueError as exc:
+    except (ValueError, AweError) as exc:
         raise ValueError(f"{name}: {exc}") from exc
 
 

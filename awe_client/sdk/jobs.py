@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from awe_client.sdk.backoff import Patience
 from awe_client.sdk.bodies import MultipartBody
 from awe_client.sdk.replies import Page, view, view_of_bytes, views
-from awe_client.sdk.transport import Params, Transport, data_of, decode, path_segment
+from awe_client.sdk.transport import Params, Transport, decode, path_segment
 from shared_models.errors import AweError
 from shared_models.faces import JobPerf, JobProgress, JobReport, JobRow, WhyRow
 from shared_models.limits import MAX_WAIT_S
@@ -106,7 +106,7 @@ class JobCalls:
         Without `revision`: as soon as it has ended. With it: as soon as the job's revision is another.
         """
         reply = await self._poll(job_id, wait_s, revision)
-        return view(JobView, data_of(decode(reply)))
+        return view(JobView, decode(reply)["data"])
 
     async def _poll(self, job_id: str, wait_s: float, revision: int | None) -> httpx.Response:
         params: Params = {"wait_s": round(wait_s, 3), "revision": revision}
@@ -146,7 +146,7 @@ class JobCalls:
                     on_change(progress)
                 revision = progress.revision
             if progress.state in ENDED_JOB_STATES or (give_up_at and time.monotonic() >= give_up_at):
-                return view(JobView, data_of(decode(reply)))
+                return view(JobView, decode(reply)["data"])
 
     async def why_job(self, job_id: str) -> list[WhyRow]:
         """Say what a job and its unfinished parts wait for: rows of entity, id, state, reason."""

@@ -122,7 +122,7 @@ class NodeCalls:
                 return await download.attempt(
                     lambda headers: self._transport.stream("GET", path, headers=headers)
                 )
-            except httpx.TransportError as exc:
+            except httpx.RequestError as exc:
                 error: AweError = self._transport.unreachable(exc)
                 if attempt >= DOWNLOAD_ATTEMPTS:
                     raise error from exc
@@ -147,7 +147,7 @@ class NodeCalls:
                             f"node {node_id} is larger than {max_bytes} bytes: download it to a file"
                         )
                     pieces.append(chunk)
-        except httpx.TransportError as exc:
+        except httpx.RequestError as exc:
             error: ServerUnreachable = self._transport.unreachable(exc)
             raise error from exc
         return b"".join(pieces)

@@ -16,7 +16,7 @@ class ServerCalls:
 
     async def server_info(self) -> ServerInfo:
         """Return what `GET /` says: resources, version, uuid, queue status."""
-        return view(ServerInfo, decode(await self._transport.send("GET", "/")))
+        return view(ServerInfo, decode(await self._transport.send("GET", "/"), bare=True))
 
     async def health(self) -> Health:
         """Return the server's health: live, ready, store, version."""

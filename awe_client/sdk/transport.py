@@ -8,7 +8,6 @@ What is repeated after a failure, and what is not:
 """
 
 import os
-import re
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import anyio
 import httpx
 import orjson
 
+from awe_client.sdk.address import server_address, without_credentials
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.replies import Page, View, views
 from shared_models.errors import (
@@ -52,9 +52,19 @@ _BY_STATUS: dict[int, type[AweError]] = {
     503: Unavailable,
     504: Unavailable,
 }
-_CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#]*@", re.IGNORECASE)
 #: httpx raises these before a byte of the request has left.
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+#: What a server answers to routes that it does not have.
+_NO_SUCH_ROUTE = (404, 405, 501)
+
+
+class NotAnAweServer(ServerUnreachable):
+    """Something answers there, and it is not an AWE server."""
+
+    code = "not_an_awe_server"
+    retryable = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,9 +99,8 @@ class Transport:
         connect_timeout_s: float = 10.0,
         retry: RetryPolicy | None = None,
     ) -> None:
-        self.base_url = base_url.rstrip("/")
-        #: Without name and password: for messages, logs and the environment of commands.
-        self.shown_url = _CREDENTIALS.sub(r"\1", self.base_url)
+        self.base_url = server_address(base_url)
+        self.shown_url = without_credentials(self.base_url)
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._retry = retry or RetryPolicy()
@@ -107,16 +116,16 @@ class Transport:
 
     async def call(self, method: str, path: str, **options: Unpack[Options]) -> Any:
         """Send one request and return the envelope's `data`."""
-        return data_of(await self.envelope(method, path, **options))
+        return (await self.envelope(method, path, **options))["data"]
 
     async def page(self, kind: type[View], path: str, params: Params | None = None) -> Page[View]:
         """Get one page of a list; a list without page numbers is one page."""
         envelope = await self.envelope("GET", path, params=params)
-        rows = views(kind, envelope.get("data"))
+        rows = views(kind, envelope["data"])
         total = envelope.get("total_count", len(rows))
         return Page(rows, total, envelope.get("limit", len(rows)), envelope.get("offset", 0))
 
-    async def envelope(self, method: str, path: str, **options: Unpack[Options]) -> Any:
+    async def envelope(self, method: str, path: str, **options: Unpack[Options]) -> dict[str, Any]:
         """Send one request, again if it may be, and return the whole decoded body."""
         return decode(await self.send(method, path, **options))
 
@@ -130,13 +139,16 @@ class Transport:
             try:
                 request = self._request(method, path, options)
                 reply = await self._http.send(request)
+                _refuse_strangers(reply)
                 raise_for_error(reply)
                 return reply
             except httpx.TransportError as exc:
                 error: AweError = self.unreachable(exc)
                 again = may_repeat or isinstance(exc, _NEVER_SENT)
-                if not again or isinstance(exc, httpx.UnsupportedProtocol) or attempt >= self._retry.attempts:
+                if not again or attempt >= self._retry.attempts:
                     raise error from exc
+            except (httpx.RequestError, httpx.InvalidURL) as exc:
+                raise NotAnAweServer(f"{self.shown_url} cannot be talked to: {cause_of(exc)}") from exc
             except AweError as exc:
                 error = exc
                 if not (may_repeat and exc.retryable) or attempt >= self._retry.attempts:
@@ -171,7 +183,7 @@ class Transport:
         """Absolute URL of a path of this server; an absolute URL stays what it is."""
         return path if "://" in path else self.base_url + path
 
-    def unreachable(self, exc: httpx.TransportError) -> ServerUnreachable:
+    def unreachable(self, exc: httpx.RequestError) -> ServerUnreachable:
         """Say which server, what happened, and what to look at."""
         return ServerUnreachable(
             f"cannot reach {self.shown_url}: {cause_of(exc)}. Is awe-server running there? "
@@ -203,18 +215,38 @@ def cause_of(exc: BaseException) -> str:
     return str(exc) or type(exc).__name__
 
 
-def decode(reply: httpx.Response) -> Any:
-    """Read a JSON body. Raises AweError if it is not JSON (something else than awe-server answered)."""
+def decode(reply: httpx.Response, *, bare: bool = False) -> dict[str, Any]:
+    """Read the envelope, or with `bare` any JSON object. Raises NotAnAweServer if it is something else."""
     try:
-        return orjson.loads(reply.content)
+        body = orjson.loads(reply.content)
     except orjson.JSONDecodeError as exc:
-        kind = reply.headers.get("content-type", "no content type")
-        raise AweError(f"{reply.url} did not answer with JSON ({kind}): is that an awe-server?") from exc
+        raise _stranger(reply) from exc
+    if not isinstance(body, dict) or not (bare or "data" in body):
+        raise _stranger(reply)
+    return body
 
 
-def data_of(envelope: Any) -> Any:
-    """What a decoded body is about; a body without the envelope is its own data."""
-    return envelope["data"] if isinstance(envelope, dict) and "data" in envelope else envelope
+def _refuse_strangers(reply: httpx.Response) -> None:
+    """Tell "no such job" from "no such route": the latter is said without an envelope.
+
+    Raises NotAnAweServer.
+    """
+    if reply.status_code in _NO_SUCH_ROUTE and _envelope_of(reply) is None:
+        raise _stranger(reply)
+
+
+def _stranger(reply: httpx.Response) -> NotAnAweServer:
+    kind = reply.headers.get("content-type", "no content type")
+    url = without_credentials(str(reply.request.url))
+    return NotAnAweServer(f"{url} answered {reply.status_code} ({kind}): is that an awe-server?")
+
+
+def _envelope_of(reply: httpx.Response) -> dict[str, Any] | None:
+    try:
+        body = orjson.loads(reply.content)
+    except orjson.JSONDecodeError:
+        return None
+    return body if isinstance(body, dict) and ("error" in body or "data" in body) else None
 
 
 def raise_for_error(reply: httpx.Response) -> None:
@@ -230,11 +262,8 @@ def raise_for_error(reply: httpx.Response) -> None:
 
 
 def _error_of(reply: httpx.Response) -> AweError:
-    try:
-        envelope = orjson.loads(reply.content)
-    except orjson.JSONDecodeError:
-        envelope = None
-    if not isinstance(envelope, dict):
+    envelope = _envelope_of(reply)
+    if envelope is None:
         text = f"{reply.status_code} {reply.reason_phrase} from {reply.request.url}"
         return _BY_STATUS.get(reply.status_code, AweError)(text)
     raw = envelope.get("error") or [reply.reason_phrase]

@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from awe_client.api import (
     RetryPolicy,
 )
 from awe_client.sdk.blocking import Blocking, BlockingIterator
-from awe_client.sdk.transport import cause_of
+from awe_client.sdk.transport import NotAnAweServer, cause_of
 from shared_models.errors import (
     AweError,
     BadRequest,
@@ -30,6 +31,7 @@ from shared_models.errors import (
     NodeNotFound,
     ServerUnreachable,
     StoreUnavailable,
+    TooLarge,
     Unavailable,
     error_classes,
 )
@@ -72,6 +74,22 @@ async def test_a_code_becomes_its_class_again(code: str) -> None:
     assert type(caught.value) is cls
 
 
+async def test_a_list_of_something_else_is_no_list_of_jobs() -> None:
+    async with a_client(lambda _: httpx.Response(200, json=[{"id": 1}])) as awe:
+        with pytest.raises(NotAnAweServer):
+            await awe.list_jobs()
+
+
+async def test_whatever_goes_wrong_in_talking_is_an_awe_error() -> None:
+    def garbled(request: httpx.Request) -> httpx.Response:
+        raise httpx.DecodingError("not gzip", request=request)
+
+    async with a_client(garbled) as awe:
+        for call in (awe.health, lambda: awe.read_node("n")):
+            with pytest.raises(ServerUnreachable, match="not gzip"):
+                await call()
+
+
 async def test_problems_of_a_document_stay_a_list() -> None:
     problems = ["tasks[0].cmd: is missing", "info.priority: must be a number"]
     async with a_client(lambda _: envelope(status=400, error=problems, code="invalid_document")) as awe:
@@ -91,7 +109,17 @@ async def test_problems_of_a_document_stay_a_list() -> None:
         (envelope(status=400, error="one text"), BadRequest, "one text"),
         (httpx.Response(502, text="<html>proxy</html>"), Unavailable, "502 Bad Gateway"),
         (httpx.Response(500, text="oops"), AweError, "500"),
-        (httpx.Response(200, text="<html>"), AweError, "is that an awe-server"),
+        (httpx.Response(413, text="<html>proxy</html>"), TooLarge, "413 Request Entity Too Large"),
+        (
+            httpx.Response(200, text="<html>"),
+            NotAnAweServer,
+            r"http://awe\.test/job/j answered 200 .* is that an",
+        ),
+        (httpx.Response(200, json={"hello": "world"}), NotAnAweServer, "is that an awe-server"),
+        (httpx.Response(200, json=[]), NotAnAweServer, "is that an awe-server"),
+        (httpx.Response(302, headers={"location": "/login"}), NotAnAweServer, "answered 302"),
+        (httpx.Response(404, text="<html>"), NotAnAweServer, "answered 404"),
+        (httpx.Response(404, json={"detail": "Not Found"}), NotAnAweServer, "answered 404"),
     ],
 )
 async def test_other_servers_answers_become_errors_too(
@@ -109,10 +137,30 @@ async def test_an_unreachable_server_is_named_with_the_cause_and_a_hint() -> Non
     assert cause_of(httpx.ReadTimeout("")) == "ReadTimeout"
 
 
-async def test_an_address_without_scheme_is_not_tried_again() -> None:
-    async with AsyncAweClient("localhost:1", retry=FAST) as awe:
-        with pytest.raises(ServerUnreachable):
-            await awe.get_job("j")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:1", "ftp://x", "", "http://", "http://:80", "http://x:0", "http://127.0.0.1:99999",
+        "http://x:many", "http://[::1", "http://a b", "http://x\n", "http://xn--/", "http://x?y", "http://x#y",
+    ],
+)  # fmt: skip
+async def test_what_is_no_address_is_refused_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(BadRequest, match=r"is not the address of a server: .*, such as http://127"):
+        AsyncAweClient(address)
+
+
+async def test_what_is_wrong_with_an_address_is_said_without_its_password() -> None:
+    with pytest.raises(BadRequest, match=r"^'http://host:70000/x' .* a port lies between 1 and 65535"):
+        AsyncAweClient("http://anna:secret@host:70000/x")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://x", "HTTPS://x:65535/", "http://[::1]:1/awe/", "http://a:b@ü.example", "http://u_v:80"],
+)
+async def test_an_address_is_kept_as_it_is_without_the_last_slash(address: str) -> None:
+    async with AsyncAweClient(address) as awe:
+        assert awe.base_url == re.sub(r"//.*@", "//", address).rstrip("/")
 
 
 # --- repeats -------------------------------------------------------------------------------------
@@ -266,9 +314,15 @@ async def test_a_log_is_followed_until_the_work_is_over() -> None:
 
 async def test_each_attempt_of_followed_work_is_read_from_its_beginning_over_an_outage() -> None:
     logs = {"1": b"first try, a long line\n", "2": b"second\n"}
+    outage = ["away"] * FAST.attempts
     states: list[Any] = [
-        ("queued", 0), ("checkout", 1), ("queued", 1), *["away"] * FAST.attempts, ("checkout", 2), ("suspend", 2)
-    ]  # fmt: skip
+        ("queued", 0),
+        ("checkout", 1),
+        ("queued", 1),
+        *outage,
+        ("checkout", 2),
+        ("suspend", 2),
+    ]
 
     def handler(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/log/stdout"):

@@ -301,7 +301,10 @@ async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--server", "localhost:1"], "must start with http://"),
+        (["--server", "localhost:1"], "has to begin with http://"),
+        (["--server", "http://127.0.0.1:99999"], "a port lies between 1 and 65535"),
+        (["--server", "http://[::1"], "cannot be read"),
+        (["--server", "http://"], "has to name a host"),
         (["--server", "http://x", "--slots", "0"], "--slots: must be at least 1"),
         (["--server", "http://x", "--memory", "much"], "--memory: 'much' is not a size"),
         (["--server", "http://x", "--wall-time", "soon"], "--wall-time: 'soon' is not a time"),

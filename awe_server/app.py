@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from awe_server.api import build_api
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.clock import Clock
+from awe_server.runtime.data_dir import CannotStart, claim
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
@@ -37,12 +38,6 @@ KEEP_ALIVE_S = 75  #: an idle connection; longer than a client's pause between t
 STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
 
 
-class CannotStart(AweError):
-    """The server cannot start."""
-
-    code = "cannot_start"
-
-
 def new_id() -> str:
     """A random uuid4 as text."""
     return str(uuid.uuid4())
@@ -50,11 +45,8 @@ def new_id() -> str:
 
 def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseException], None]) -> Services:
     """Put the rooms together; nothing is opened yet."""
-    try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise CannotStart(f"cannot use the data directory {settings.data_dir}: {exc.strerror}") from exc
     store = open_store(settings.store_url, settings.data_dir)
+    claim(settings.data_dir)
     # What belongs to documents that are forgotten at exit is kept apart from what is not.
     folder = settings.data_dir / "memory" if settings.store_url == "memory:" else settings.data_dir
     if folder != settings.data_dir:

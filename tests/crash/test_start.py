@@ -50,6 +50,17 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert "cannot use the data directory" in one_line(serve("--data", str(tmp_path / "file" / "x")))
 
 
+@pytest.mark.parametrize("store", ["", "memory:"])
+def test_a_data_directory_with_files_of_somebody_elses(tmp_path: Path, store: str) -> None:
+    for name in ("logs/run-1/x", "memory/x", "nodes/ab/x", "x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = sorted(tmp_path.rglob("*"))
+    line = one_line(serve("--data", str(tmp_path), "--store", store))
+    assert line.startswith(f"awe-server: cannot use the data directory {tmp_path}: it is not empty")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("damage", ["cut", "zeros"])
 def test_a_damaged_store(env: AweEnv, damage: str) -> None:
     for _ in range(5):

@@ -14,8 +14,18 @@ from typing import Annotated, Any
 import typer
 
 from awe_client.cli import demo, jobs, logs, node, site, submit
-from awe_client.cli.output import EXIT_FAILED, note, print_error, print_line
-from shared_models.errors import AweError
+from awe_client.cli.options import Asked
+from awe_client.cli.output import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    FileTrouble,
+    print_error,
+    print_line,
+)
+from shared_models.errors import AweError, BadRequest
 
 app = typer.Typer(
     name="awe",
@@ -76,6 +86,7 @@ def options(
     if server:
         os.environ["AWE_SERVER"] = server
     if as_json:
+        ctx.obj.as_json = True
         ctx.default_map = _everywhere(ctx.command, as_json=True)
 
 
@@ -84,25 +95,72 @@ def main() -> None:
     # A job of 20,000 tasks is millions of objects and none is garbage: looking for it less often halves the
     # time to read one.
     gc.set_threshold(100_000, 50, 100)
+    _open_what_is_closed()
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """As `main`, but returns the exit code."""
+    asked = Asked()
     try:
         try:
-            app()
+            return _told(words, asked)
         finally:
             sys.stdout.flush()
-    except AweError as exc:
-        sys.exit(print_error(exc, as_json="--json" in sys.argv))
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:
         # Whoever read our output has had enough; that is not an error worth a traceback.
         sys.stderr.close()
-        sys.exit(141)
+        return EXIT_BROKEN_PIPE
     except OSError as exc:
-        # A file of the person's that cannot be read or written: the disk is full, the folder is not there, …
-        where = f"{exc.filename}: " if exc.filename else ""
-        note(f"awe: {where}{exc.strerror or exc}")
+        return _file_trouble(exc, asked.as_json)
+
+
+def _told(words: list[str], asked: Asked) -> int:
+    """Run the command and say what is wrong with what was asked."""
+    try:
+        return int(app(words, prog_name="awe", standalone_mode=False, obj=asked) or EXIT_OK)
+    except AweError as exc:
+        return print_error(exc, asked.as_json)
+    except typer.TyperException as exc:
+        return _wrong_usage(exc, asked.as_json or "--json" in words[: _end_of_options(words)])
+    except typer.Abort:
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _end_of_options(words: list[str]) -> int:
+    """Where the words begin that belong to another command."""
+    return words.index("--") if "--" in words else len(words)
+
+
+def _wrong_usage(exc: typer.TyperException, as_json: bool) -> int:
+    text = exc.format_message().rstrip(".")
+    if not text:  # nothing was asked, and the help has been printed
+        return EXIT_USAGE
+    context: typer.Context | None = getattr(exc, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context else ""
+    return print_error(BadRequest(text + ("" if as_json else hint)), as_json)
+
+
+def _file_trouble(exc: OSError, as_json: bool) -> int:
+    """A file of the person's cannot be read or written: the disk is full, the folder is not there, …"""
+    where = f"{exc.filename}: " if exc.filename else ""
+    error = FileTrouble(f"{where}{exc.strerror or exc}")
+    try:
+        print_error(error, as_json)
+        sys.stdout.flush()
+    except OSError:  # it is the output itself
+        print_error(error, as_json=False)
         _drop_output()
-        sys.exit(EXIT_FAILED)
+    return EXIT_FAILED
+
+
+def _open_what_is_closed() -> None:
+    """Let a stream that was closed for us (`>&-`) be an empty one: nobody wants to hear of it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 — for as long as we live
 
 
 def _drop_output() -> None:

@@ -46,6 +46,8 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Download a node's file: whole and with the right checksum, or not at all."""
+    if as_json and str(target) == "-":
+        raise BadRequest("--json and --output - both print to standard output: give one of them")
     with AweClient(server) as awe:
         document = awe.get_node(node)
         file = document.file or NodeFile()

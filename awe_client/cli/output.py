@@ -19,6 +19,15 @@ EXIT_OK = 0
 EXIT_FAILED = 1  #: the job did not complete, or the server refused
 EXIT_USAGE = 2  #: what was asked is not valid, or names what is not there
 EXIT_UNREACHABLE = 3  #: no server answers
+EXIT_INTERRUPTED = 130  #: Ctrl-C, as shells say it
+EXIT_BROKEN_PIPE = 141  #: nobody reads our output any more
+
+
+class FileTrouble(AweError):
+    """A file on this machine cannot be read or written."""
+
+    code = "file_trouble"
+
 
 STATE_STYLES = {
     "completed": "green",

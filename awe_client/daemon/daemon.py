@@ -37,6 +37,8 @@ DELIVER_S = 30.0
 DELIVER_HURRIED_S = 3.0
 NOTHING_TO_DELIVER_S = 0.5
 SWEEP_S = 60.0
+#: So often a living daemon touches the file `alive`, also while no server answers.
+ALIVE_S = 5.0
 SUSPENDED_WAIT_S = 2.0
 
 
@@ -187,11 +189,11 @@ class Daemon:
             self._done_working.set()
 
     async def _timers(self) -> None:
-        """Wall time, idle time, and the sweeping of kept directories."""
+        """Wall time, idle time, a sign of life, and the sweeping of kept directories."""
         started = time.monotonic()
         drain_s, release_s = wall_limits(self._settings.wall_time_s, self._settings.grace_s)
         idle_s = self._settings.idle_exit_s
-        swept = started
+        swept = shown = started
         pause_s = min([SWEEP_S, *(limit / 10 for limit in (idle_s, self._settings.wall_time_s) if limit > 0)])
         while True:
             now = time.monotonic()
@@ -203,11 +205,14 @@ class Daemon:
                 self._busy_at = now
             elif idle_s and now - self._busy_at >= idle_s:
                 self.drain("idle")
+            if now - shown >= ALIVE_S:
+                self._root.show_life()
+                shown = now
             if now - swept >= SWEEP_S:
                 self._workdirs.sweep()
                 await self._containers.sweep()
                 swept = now
-            await asyncio.sleep(max(min(pause_s, 5.0), 0.02))
+            await asyncio.sleep(max(min(pause_s, ALIVE_S), 0.02))
 
     # --- what the exchange loop asks -------------------------------------------------------------
 

@@ -28,8 +28,8 @@ class WorkRootBusy(WorkRootUnusable):
 
 
 class WorkRoot:
-    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `spool/`, `predata/`, `images/`,
-    `fresh/` and `attempts/`.
+    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `spool/`, `predata/`,
+    `images/`, `fresh/` and `attempts/`.
 
     Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
     daemon first used it, and any other that is not empty is refused.
@@ -71,6 +71,12 @@ class WorkRoot:
             self.client_id = self._id_file.read_text(encoding="ascii", errors="replace").strip()
         if not _is_uuid(self.client_id):
             self.adopt(str(uuid.uuid4()))
+        self.show_life()
+
+    def show_life(self) -> None:
+        """Touch `alive`: by its age who looks from outside sees that we live. A disk that refuses makes it old."""
+        with contextlib.suppress(OSError):
+            (self.path / "alive").touch()
 
     def _require_ours(self) -> None:
         """Touch nothing in a directory in which we might remove what somebody else has put there."""

@@ -279,6 +279,27 @@ def test_log_lines_for_people_tell_utc(monkeypatch: pytest.MonkeyPatch) -> None:
         time.tzset()
 
 
+async def test_a_living_daemon_shows_it_also_while_suspended_or_without_a_server(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.daemon.ALIVE_S", 0.05)
+    alive = tmp_path / "work" / "alive"
+
+    async def is_shown() -> None:
+        os.utime(alive, (0, 0))
+        async with asyncio.timeout(10):
+            while time.time() - alive.stat().st_mtime > 5:  # noqa: ASYNC110 — a file tells nobody
+                await asyncio.sleep(0.01)
+
+    start()
+    await server.until(lambda: bool(server.exchanges))
+    await is_shown()
+    server.suspended = True
+    await is_shown()
+    server.black_hole = True
+    await is_shown()
+
+
 async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:

@@ -15,12 +15,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
-from weakref import WeakValueDictionary
 
 from awe_server.runtime import deletions, recovery
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
-from awe_server.runtime.documents import StoredDocuments
+from awe_server.runtime.ended import Ended
 from awe_server.runtime.events import EventLog, log_fact
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
@@ -41,14 +40,13 @@ from awe_server.store.base import (
 )
 from awe_server.store.errors import StoreLocked
 from shared_models.errors import AweError, JobNotFound, ShuttingDown, Starting, StoreUnavailable
-from shared_models.ids import ClientId, JobId, WorkunitId
+from shared_models.ids import ClientId, JobId
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
@@ -79,26 +77,21 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
-class Engine(StoredDocuments):
+class Engine(Ended):
     """Owns the live state."""
 
     def __init__(
         self, store: Store, settings: Settings, clock: Clock, fatal: Callable[[BaseException], None]
     ) -> None:
         self.settings = settings
-        self.clock = clock
         self.server_uuid = ""  #: the same over restarts on the same store
         self.events = EventLog(clock)
         self.waiters = Waiters(lambda: self._live)
-        super().__init__(store)
+        super().__init__(store, clock, State(recovery.rules(settings)))
         self._fatal = fatal
         self._phase = Phase.NEW
         self._loaded = False  #: the live state is what the store says
-        self._live = State(recovery.rules(settings))
         self._extra: list[Operation] = []  #: documents that are not the scheduler's
-        self._flying: list[Changes] = []  #: taken, not durable yet
-        self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and when they may leave
-        self._coming: WeakValueDictionary[JobId, asyncio.Lock] = WeakValueDictionary()
         self._committer: Committer[Changes] = Committer(
             store,
             take=self._take,
@@ -217,85 +210,6 @@ class Engine(StoredDocuments):
             raise JobNotFound(job_id=job_id[:100])
         tasks = await self._store.find("tasks", Query((Match("jobid", (job_id,)),), order="index"))
         return document, tasks.documents
-
-    async def finished(self, workunit_ids: Sequence[WorkunitId]) -> Mapping[WorkunitId, Document]:
-        """Documents of workunits that are not live any more, for `report` and `exchange`.
-
-        Complete at the moment it returns: a workunit that left memory during the look-up is looked up as
-        well.
-        """
-        found: dict[WorkunitId, Document] = {}
-        asked: set[WorkunitId] = set()
-        while True:
-            live = self.state.workunits
-            missing: list[WorkunitId] = []
-            for id in workunit_ids:
-                if id in found or id in live:
-                    continue
-                document = self._not_durable_yet(id)
-                if document is not None:
-                    found[id] = document
-                elif id not in asked:
-                    missing.append(id)
-            if not missing:
-                return found
-            asked.update(missing)
-            stored = await self._store.get_many("workunits", missing)
-            found.update((WorkunitId(id), document) for id, document in stored.items())
-
-    def _not_durable_yet(self, id: WorkunitId) -> Document | None:
-        for changes in (self._live.changes, *reversed(self._flying)):
-            if id in changes.workunits:
-                return views.unit_document(changes.workunits[id])
-        return None
-
-    # -- finished jobs ---------------------------------------------------------------------------------------
-
-    async def ensure_job(self, job_id: JobId) -> None:
-        """Bring a finished job back into the live state, so that a verb can act on it.
-
-        One reader at a time: of two, the slower one would bring back a job that the faster one has changed,
-        and that has left again. Raises JobNotFound, UnreadableJob if its documents make no sense.
-        """
-        if job_id in self.state.jobs:
-            return
-        coming = self._coming.setdefault(job_id, asyncio.Lock())
-        async with coming:
-            if job_id in self.state.jobs:
-                return
-            await self._readable()
-            documents = await recovery.read_job(self._store, job_id)
-            if documents is None:
-                raise JobNotFound(job_id=job_id[:100])
-            recovery.revive(self.state, self.context(), documents)
-            self._visitors[job_id] = self.clock.monotonic() + VISIT_S
-
-    def see_off(self) -> None:
-        """Let finished jobs leave memory whose time is over and that have nothing to be written."""
-        now_s = self.clock.monotonic()
-        for job_id in [id for id, until_s in self._visitors.items() if until_s <= now_s]:
-            job = self._live.jobs.get(job_id)
-            if job is None or not self._is_dirty(job_id):
-                del self._visitors[job_id]
-                self._live.forget_job(job_id)
-
-    def retire(self, job_id: JobId) -> bool:
-        """Make sure that a job is not in memory; False if it is not finished or still to be written, or if
-        somebody is just bringing it back."""
-        coming = self._coming.get(job_id)
-        if coming is not None and coming.locked():
-            return False
-        job = self.state.jobs.get(job_id)
-        if job is None:
-            return True
-        return not self._is_dirty(job_id) and self._live.forget_job(job_id)
-
-    def _is_dirty(self, job_id: JobId) -> bool:
-        job = self._live.jobs[job_id]
-        return any(
-            job_id in changes.jobs or any(task.id in changes.tasks for task in job.tasks)
-            for changes in (self._live.changes, *self._flying)
-        )
 
     # -- committing ------------------------------------------------------------------------------------------
 

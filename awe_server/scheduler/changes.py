@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from awe_server.scheduler.entities import Client, Document, Job, Task, Workunit
+from awe_server.scheduler.client import Client
+from awe_server.scheduler.entities import Document, Job, Task, Workunit
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Job, Task, Workunit, Client: plain `__slots__` objects, changed only by transitions.
+"""Job, Task, Workunit: plain `__slots__` objects, changed only by transitions (Client: client.py).
 
 A workunit exists as an object only while it is leased, waits for another attempt, or is suspended. Ranks that
 were never handed out are `task.fresh_rank <= rank < task.end_rank`; completed ones leave memory with their
@@ -13,28 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from awe_server.scheduler.context import Context
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
-from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
+from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME, parse_rfc3339
 
 if TYPE_CHECKING:
+    from awe_server.scheduler.client import Client
     from awe_server.scheduler.demands import Demand, JobQueue
 
 Document = dict[str, Any]
-
-#: What a client says of itself that no rule looks at.
-PROFILE_KEYS = (
-    "user",
-    "domain",
-    "instance_id",
-    "instance_type",
-    "host",
-    "hostname",
-    "host_ip",
-    "proxy",
-    "subclients",
-    "version",
-    "git_commit_hash",
-)
 
 #: Tasks in these states count as done for their dependants and for the job.
 DONE_TASKS = frozenset({TaskState.COMPLETED, TaskState.SKIPPED})
@@ -310,109 +296,3 @@ class Workunit:
 
     def __repr__(self) -> str:
         return f"<Workunit {self.id} {self.state} attempt {self.attempt}>"
-
-
-class Client:
-    """A daemon on a compute node."""
-
-    __slots__ = (
-        "apps",
-        "blamed",
-        "containers",
-        "cores",
-        "deadline_s",
-        "disk_bytes",
-        "draining",
-        "eligible",
-        "eligible_epoch",
-        "eligible_seen",
-        "gpus",
-        "group",
-        "holds",
-        "id",
-        "idle_since",
-        "incarnation",
-        "last_grants",
-        "last_request",
-        "lastcompleted",
-        "memory_bytes",
-        "name",
-        "native",
-        "offline",
-        "offline_s",
-        "profile",
-        "regtime",
-        "skip",
-        "suspend_reason",
-        "suspended",
-        "total_checkout",
-        "total_completed",
-        "total_failed",
-        "withdrawn",
-    )
-
-    def __init__(self, id: ClientId) -> None:
-        self.id = id
-        self.name = ""
-        self.group = ""
-        self.apps: tuple[str, ...] = ()
-        self.containers: tuple[str, ...] = ()  #: container engines it offers
-        self.cores = 0
-        self.memory_bytes = 0
-        self.disk_bytes = 0
-        self.gpus = 0
-        self.profile: Document = {}  #: what it said of itself that no rule looks at (host, version, ...)
-        self.native = False  #: speaks exchange
-        self.incarnation = ""
-        self.regtime = 0.0  #: when it registered first
-        self.idle_since = 0.0  #: when it came, or held work last
-        self.suspended = False
-        self.suspend_reason = ""
-        self.offline = False
-        self.total_checkout = 0
-        self.total_completed = 0
-        self.total_failed = 0
-        self.lastcompleted = 0.0
-        self.blamed: dict[WorkunitId, None] = {}  #: failures in a row that stand on its account
-        self.skip: dict[WorkunitId, None] = {}  #: workunits that failed here, oldest first
-        # not in the document
-        self.holds: dict[WorkunitId, Workunit] = {}  #: leased to it
-        self.deadline_s = 0.0  #: monotonic; its leases run out then
-        self.offline_s = 0.0  #: monotonic; since when it is offline
-        self.draining = False
-        self.last_request = 0  #: highest request_id of this incarnation
-        self.last_grants: list[Any] = []  #: what last_request was given
-        self.withdrawn: dict[WorkunitId, None] = {}  #: to be told `discard` at a heartbeat without a list
-        self.eligible: list[Demand] = []  #: cache, see demands.py
-        self.eligible_seen = 0
-        self.eligible_epoch = -1
-
-    def describe(self, profile: Document) -> None:
-        """Take over what the client says of itself: a checked profile, or its own document."""
-        self.name = str(profile.get("name") or "")
-        self.group = str(profile.get("group") or "")
-        self.apps = tuple(profile.get("apps") or ())
-        self.containers = tuple(profile.get("containers") or ())
-        self.cores = int(profile.get("cores") or 0)
-        self.memory_bytes = int(profile.get("memory_bytes") or 0)
-        self.disk_bytes = int(profile.get("disk_bytes") or 0)
-        self.gpus = int(profile.get("gpus") or 0)
-        self.native = bool(profile.get("native"))
-        self.profile = {key: profile[key] for key in PROFILE_KEYS if key in profile}
-
-    @property
-    def status(self) -> ClientStatus:
-        """What it is doing."""
-        if self.offline:
-            return ClientStatus.OFFLINE
-        if self.suspended:
-            return ClientStatus.SUSPEND
-        return ClientStatus.BUSY if self.holds else ClientStatus.IDLE
-
-    @property
-    def is_live(self) -> bool:
-        """Up and allowed to take work."""
-        return not (self.offline or self.suspended or self.draining)
-
-    def __repr__(self) -> str:
-        return f"<Client {self.id} {self.status}>"

@@ -22,13 +22,13 @@ from awe_server.scheduler.changes import (
     PrepareTask,
     Removal,
 )
+from awe_server.scheduler.client import Client
 from awe_server.scheduler.context import Context, Rules
 from awe_server.scheduler.entities import (
     ACTIVE_JOBS,
     DONE_TASKS,
     ENDED_JOBS,
     RUNNING_TASKS,
-    Client,
     Document,
     Job,
     Task,

@@ -107,6 +107,7 @@ class Task:
     """One command of a job, cut into workunits once its dependencies are done and its inputs known."""
 
     __slots__ = (
+        "_by_filename",
         "blamed",
         "clientgroups",
         "cmd",
@@ -206,6 +207,17 @@ class Task:
         self.preparing = False  #: PrepareTask is on its way
         self.finishing = False  #: FinishTask is on its way
         self.wuid_prefix = f"{id}_"
+        self._by_filename: tuple[list[Document], dict[str, Document]] | None = None  #: see `output`
+
+    def output(self, filename: str) -> Document:
+        """The output of this name, without a walk over all of them: thousands of inputs may ask for one each.
+
+        Raises KeyError.
+        """
+        known = self._by_filename
+        if known is None or known[0] is not self.outputs:
+            known = self._by_filename = (self.outputs, {io["filename"]: io for io in self.outputs})
+        return known[1][filename]
 
     @property
     def is_done(self) -> bool:

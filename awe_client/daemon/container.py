@@ -259,7 +259,8 @@ def judge(
     own = state is not None and state.has_run and not state.is_running and state.exit_code == end.exit_code
     if end.exit_code == 125 and not own:
         return _trouble(end)
-    return end
+    # Before the command runs, what is said is the engine's: of that, what is wrong comes last.
+    return end if own else replace(end, stderr_tail=b"\n".join(_said(end)))
 
 
 def _judge_exec(end: CommandEnd) -> CommandEnd | SpawnRefusal:
@@ -278,6 +279,10 @@ def _trouble(end: CommandEnd) -> SpawnRefusal:
 
 
 def _last_line(end: CommandEnd) -> bytes:
-    """The engine's last words, without its hint where to find help."""
-    lines = [line for line in end.stderr_tail.splitlines() if line.strip() and b" --help" not in line]
-    return lines[-1].strip()[-500:] if lines else b""
+    said = _said(end)
+    return said[-1].strip()[-500:] if said else b""
+
+
+def _said(end: CommandEnd) -> list[bytes]:
+    """Lines of standard error, without docker's hint where to find help."""
+    return [line for line in end.stderr_tail.splitlines() if line.strip() and b" --help" not in line]

@@ -1,4 +1,4 @@
-"""Commands in containers: a real podman, a real client and server."""
+"""Commands in containers: real podman and docker, real client and server."""
 
 import contextlib
 import json
@@ -10,34 +10,35 @@ from typing import Any
 
 import pytest
 
+from tests.support.containers import IMAGE, TestEngine, engine_or_skip
 from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
-from tests.support.podman import IMAGE, Podman, podman_or_skip
 
 
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    """A podman with a busybox image."""
-    with pytest.MonkeyPatch.context() as patch:
-        found = podman_or_skip(tmp_path_factory.mktemp("podman"))
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEngine]:
+    """An engine with a busybox image; clients find it as they would find a site's."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        engine_or_skip(request.param, tmp_path_factory.mktemp(request.param)) as found,
+    ):
         for name, value in found.variables.items():
             patch.setenv(name, value)
         yield found
-        found.call("rm", "--force", "--all", "--time", "0")
 
 
 @pytest.fixture(scope="module")
-def server(podman: Podman) -> Iterator[AweEnv]:
+def server(engine: TestEngine) -> Iterator[AweEnv]:
     with AweEnv.temporary() as env:
         env.server.start()
         yield env
 
 
 @pytest.fixture(scope="module")
-def site(server: AweEnv) -> AweEnv:
-    """A server with a client that offers podman."""
-    server.start_client("--containers", "podman", "--grace", "0.3", slots=2)
-    eventually_sync(lambda: [c["containers"] for c in server.data("GET", "/client")] == [["podman"]])
+def site(server: AweEnv, engine: TestEngine) -> AweEnv:
+    """A server with a client that offers the engine."""
+    server.start_client("--containers", engine.name, "--grace", "0.3", slots=2)
+    eventually_sync(lambda: [c["containers"] for c in server.data("GET", "/client")] == [[engine.name]])
     return server
 
 
@@ -58,7 +59,7 @@ def upload(site: AweEnv, content: bytes, attributes: dict[str, str] | None = Non
     return str(site.data("POST", "/node", files=parts)["id"])
 
 
-def test_inputs_are_read_and_outputs_come_back_owned_by_the_daemon(site: AweEnv, podman: Podman) -> None:
+def test_inputs_are_read_and_outputs_come_back_owned_by_the_daemon(site: AweEnv, engine: TestEngine) -> None:
     node = upload(site, b"acgt\n")
     script = '{ cat "$1"; echo "$1 $PWD $HOME"; id -u; }'
     job_id = site.submit(
@@ -71,7 +72,7 @@ def test_inputs_are_read_and_outputs_come_back_owned_by_the_daemon(site: AweEnv,
     job = site.wait_for(job_id)
     uid = os.geteuid()
     assert output(site, job) == f"acgt\n/workdir/reads.fna /workdir /workdir\n{uid}\n"
-    assert podman.containers() == []
+    assert engine.containers() == []
 
 
 def test_predata_standard_input_and_scripts_work_as_without_a_container(site: AweEnv) -> None:
@@ -115,7 +116,7 @@ def test_the_environment_is_built_and_secrets_are_in_no_process_list(site: AweEn
     ],
 )
 def test_failures_are_told_apart(
-    site: AweEnv, podman: Podman, words: str, kind: str, code: int | None, message: str
+    site: AweEnv, engine: TestEngine, words: str, kind: str, code: int | None, message: str
 ) -> None:
     name, _, args = words.partition(" ")
     task = {"max_failures": 1, "resources": {"memory_bytes": 32 * 1024 * 1024}}
@@ -124,30 +125,30 @@ def test_failures_are_told_apart(
     ended = site.data("GET", f"/work/{job_id}_0_0")["exit"]
     assert (ended["kind"], ended["exit_code"]) == (kind, code), ended
     assert message in ended["message"]
-    assert podman.containers() == []
+    assert engine.containers() == []
 
 
-def test_a_time_limit_ends_the_container_whatever_it_ignores(site: AweEnv, podman: Podman) -> None:
+def test_a_time_limit_ends_the_container_whatever_it_ignores(site: AweEnv, engine: TestEngine) -> None:
     job_id = site.submit(boxed("-c 'trap \"\" TERM; sleep 600; sleep 600'", time_limit_s=1, max_failures=1))
     site.wait_for(job_id, "suspend")
     assert site.data("GET", f"/work/{job_id}_0_0")["exit"]["kind"] == "timeout"
-    assert podman.containers() == []
+    assert engine.containers() == []
     assert not [line for line in process_list() if "sleep 600" in line]
 
 
-def test_a_deleted_job_takes_its_container_along(site: AweEnv, podman: Podman) -> None:
+def test_a_deleted_job_takes_its_container_along(site: AweEnv, engine: TestEngine) -> None:
     job_id = site.submit(boxed("-c 'sleep 601; sleep 601'"))
-    eventually_sync(lambda: podman.containers() == [f"awe_{job_id}_0_0.1"], show=podman.containers)
+    eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], show=engine.containers)
     site.data("DELETE", f"/job/{job_id}")
-    eventually_sync(lambda: podman.containers() == [], within_s=30)
+    eventually_sync(lambda: engine.containers() == [], within_s=30)
 
 
-def test_an_image_comes_from_the_node_store(site: AweEnv, podman: Podman, tmp_path: Path) -> None:
+def test_an_image_comes_from_the_node_store(site: AweEnv, engine: TestEngine, tmp_path: Path) -> None:
     name = "localhost/stored:1"
-    podman.make_image(name)
+    engine.make_image(name)
     archive = tmp_path / "image.tar"
-    assert podman.call("save", "--output", str(archive), name).returncode == 0
-    assert podman.call("rmi", "--force", name).returncode == 0
+    assert engine.call("save", "--output", str(archive), name).returncode == 0
+    assert engine.call("rmi", "--force", name).returncode == 0
     upload(site, archive.read_bytes(), {"type": "dockerimage", "name": name})
     job = site.wait_for(
         site.submit(boxed("-c 'echo here > out'", outputs=[{"filename": "out"}], cmd={"Dockerimage": name}))
@@ -155,14 +156,14 @@ def test_an_image_comes_from_the_node_store(site: AweEnv, podman: Podman, tmp_pa
     assert output(site, job) == "here\n"
 
 
-def test_an_image_that_is_nowhere_is_the_machines_failure(server: AweEnv, podman: Podman) -> None:
-    server.start_client("--containers", "podman", group="lonely", slots=1)
-    job = boxed(cmd={"dockerPull": "nowhere:1", "Dockerimage": ""})
+def test_an_image_that_is_nowhere_is_the_machines_failure(server: AweEnv, engine: TestEngine) -> None:
+    server.start_client("--containers", engine.name, group="lonely", slots=1)
+    job = boxed(cmd={"dockerPull": engine.absent, "Dockerimage": ""})
     job_id = server.submit({**job, "info": {"clientgroups": "lonely"}})
     server.wait_for(job_id, "suspend")
     ended = server.data("GET", f"/work/{job_id}_0_0")["exit"]
     assert ended["kind"] == "node"
-    assert ended["message"].startswith("podman cannot pull the image nowhere:1: ")
+    assert ended["message"].startswith(f"{engine.name} cannot pull the image {engine.absent}: ")
 
 
 def test_without_an_engine_a_client_is_not_eligible_and_why_says_so(server: AweEnv) -> None:
@@ -174,45 +175,46 @@ def test_without_an_engine_a_client_is_not_eligible_and_why_says_so(server: AweE
     server.data("DELETE", f"/job/{job_id}")
 
 
-def test_an_engine_that_does_not_work_is_refused_by_name(podman: Podman, server: AweEnv) -> None:
+def test_an_engine_that_does_not_work_is_refused_by_name(engine: TestEngine, server: AweEnv) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_STORAGE_CONF", "/nowhere/storage.conf")
-        client = server.start_client("--containers", "podman")
+        for name, value in engine.broken.items():
+            patch.setenv(name, value)
+        client = server.start_client("--containers", engine.name)
         assert client.wait() == 2
-    assert "awe-client: --containers podman: podman does not work: " in client.output()
+    assert f"awe-client: --containers {engine.name}: {engine.name} does not work: " in client.output()
 
 
-def running_alone(server: AweEnv, podman: Podman, group: str) -> tuple[Process, str]:
+def running_alone(server: AweEnv, engine: TestEngine, group: str) -> tuple[Process, str]:
     """A client and a job whose container runs on it."""
-    client = server.start_client("--containers", "podman", group=group, slots=1)
+    client = server.start_client("--containers", engine.name, group=group, slots=1)
     job = boxed(
         "-c 'echo $AWE_ATTEMPT > out; test $AWE_ATTEMPT = 2 || sleep 602'", outputs=[{"filename": "out"}]
     )
     job_id = server.submit({**job, "info": {"clientgroups": group}})
-    eventually_sync(lambda: podman.containers() == [f"awe_{job_id}_0_0.1"], within_s=30)
+    eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], within_s=30)
     return client, job_id
 
 
-def test_a_killed_daemon_leaves_no_container(server: AweEnv, podman: Podman) -> None:
-    client, job_id = running_alone(server, podman, "killed")
+def test_a_killed_daemon_leaves_no_container(server: AweEnv, engine: TestEngine) -> None:
+    client, job_id = running_alone(server, engine, "killed")
     client.kill()
-    eventually_sync(lambda: podman.containers() == [], within_s=20, show=podman.containers)
+    eventually_sync(lambda: engine.containers() == [], within_s=20, show=engine.containers)
     assert not [line for line in process_list() if "sleep 602" in line]
     server.data("DELETE", f"/job/{job_id}")
 
 
-def test_a_restarted_daemon_removes_what_a_dead_machine_left(server: AweEnv, podman: Podman) -> None:
-    client, job_id = running_alone(server, podman, "dead")
+def test_a_restarted_daemon_removes_what_a_dead_machine_left(server: AweEnv, engine: TestEngine) -> None:
+    client, job_id = running_alone(server, engine, "dead")
     work = server.home / f"client-{len(server.clients)}"
     client.pause()
     for pid in children_of(client.pid):
         os.kill(pid, signal.SIGKILL)
     client.kill()
-    assert podman.containers() == [f"awe_{job_id}_0_0.1"]
-    server.start_client("--containers", "podman", "--work", str(work), group="dead", slots=1)
+    assert engine.containers() == [f"awe_{job_id}_0_0.1"]
+    server.start_client("--containers", engine.name, "--work", str(work), group="dead", slots=1)
     job = server.wait_for(job_id)
     assert output(server, job) == "2\n"
-    assert podman.containers() == []
+    assert engine.containers() == []
 
 
 def process_list() -> list[str]:

@@ -223,6 +223,10 @@ def test_trouble_of_the_engine_is_the_machines() -> None:
 def test_a_program_that_is_not_in_the_image_is_the_commands() -> None:
     for code in (126, 127):
         assert kind_of(PODMAN, ended(code), replace(RAN, has_run=False)) == (FailureKind.COMMAND, code)
+    hinted = ended(127, b"exec: \"foo\": not found\n\nRun 'docker run --help' for more information\n")
+    what = judge(DOCKER, hinted, replace(RAN, has_run=False), oom_seen=False)
+    assert isinstance(what, CommandEnd)
+    assert what.stderr_tail == b'exec: "foo": not found'
 
 
 def test_out_of_memory_by_the_engines_word_or_the_kernels_count() -> None:

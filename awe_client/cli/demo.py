@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -37,14 +38,56 @@ def demo(
     for path in (pipeline, reads):
         if not path.is_file():
             raise BadRequest(f"{path}: there is no such file; name the examples folder with --examples")
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="awe-demo-")))
-        url = stack.enter_context(_server(home))
-        for number in (1, 2):
-            stack.enter_context(_client(home, url, number))
-        code = _run(url, pipeline, reads, home)
-    note("server and clients are stopped")
+    with _Signals() as signals:
+        with ExitStack() as stack:
+            stack.callback(note, "server and clients are stopped")
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="awe-demo-")))
+            url = stack.enter_context(_server(home, signals))
+            for number in (1, 2):
+                stack.enter_context(_client(home, url, number))
+            with signals.end_it():
+                code = _run(url, pipeline, reads, home)
     raise typer.Exit(code)
+
+
+class _Signals:
+    """TERM, HUP and INT end the demo, but only where that leaves nothing behind; elsewhere they wait."""
+
+    def __init__(self) -> None:
+        self._got = 0
+        self._may_end = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+                self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, _frame: object) -> None:
+        self._got = self._got or number
+        self._end()
+
+    def _end(self) -> None:
+        if self._got and self._may_end:
+            self._may_end = False
+            raise SystemExit(128 + self._got)
+
+    @contextmanager
+    def end_it(self) -> Iterator[None]:
+        """Here they may end it at any moment."""
+        self._may_end = True
+        try:
+            self._end()
+            yield
+        finally:
+            self._may_end = False
 
 
 def _program(name: str) -> str:
@@ -59,7 +102,10 @@ def _program(name: str) -> str:
 @contextmanager
 def _process(argv: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as file:
-        child = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        # In a group of its own: Ctrl-C is for us, and we stop the clients before the server.
+        child = subprocess.Popen(
+            argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, process_group=0
+        )
     try:
         yield child
     finally:
@@ -72,7 +118,7 @@ def _process(argv: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 @contextmanager
-def _server(home: Path) -> Iterator[str]:
+def _server(home: Path, signals: _Signals) -> Iterator[str]:
     log = home / "server.log"
     argv = [
         _program("awe-server"),
@@ -86,10 +132,11 @@ def _server(home: Path) -> Iterator[str]:
     ]
     with _process(argv, log) as child:
         deadline = time.monotonic() + START_S
-        while LISTENING not in (text := log.read_text(errors="replace")):
-            if child.poll() is not None or time.monotonic() > deadline:
-                raise AweError(f"the server did not start:\n{text}")
-            time.sleep(0.02)
+        with signals.end_it():
+            while LISTENING not in (text := log.read_text(errors="replace")):
+                if child.poll() is not None or time.monotonic() > deadline:
+                    raise AweError(f"the server did not start:\n{text}")
+                time.sleep(0.02)
         url = text.partition(LISTENING)[2].split()[0]
         note(f"server: {url}")
         yield url

@@ -74,7 +74,7 @@ class WorkRoot:
         self.show_life()
 
     def show_life(self) -> None:
-        """Touch `alive`: by its age who looks from outside sees that we live. A disk that refuses makes it old."""
+        """Touch `alive`: by its age others see that we live. A disk that refuses makes it old."""
         with contextlib.suppress(OSError):
             (self.path / "alive").touch()
 

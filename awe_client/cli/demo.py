@@ -38,15 +38,14 @@ def demo(
     for path in (pipeline, reads):
         if not path.is_file():
             raise BadRequest(f"{path}: there is no such file; name the examples folder with --examples")
-    with _Signals() as signals:
-        with ExitStack() as stack:
-            stack.callback(note, "server and clients are stopped")
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="awe-demo-")))
-            url = stack.enter_context(_server(home, signals))
-            for number in (1, 2):
-                stack.enter_context(_client(home, url, number))
-            with signals.end_it():
-                code = _run(url, pipeline, reads, home)
+    with _Signals() as signals, ExitStack() as stack:
+        stack.callback(note, "server and clients are stopped")
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="awe-demo-")))
+        url = stack.enter_context(_server(home, signals))
+        for number in (1, 2):
+            stack.enter_context(_client(home, url, number))
+        with signals.end_it():
+            code = _run(url, pipeline, reads, home)
     raise typer.Exit(code)
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -64,9 +64,11 @@ class Process:
 class ServerProcess:
     """A server that can be killed and started again on the same data and port."""
 
-    def __init__(self, home: Path, store: str = "", flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, home: Path, store: str = "", flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self.home, self.data, self.port = home, home / "server", 0
-        self._store, self.flags = store, list(flags)
+        self._store, self.flags, self._env = store, list(flags), dict(env or {})
         self._fault = home / "fault"
         self._starts = 0
         self.process: Process | None = None
@@ -81,7 +83,7 @@ class ServerProcess:
         """Start the process without waiting for it."""
         self._starts += 1
         self._fault.unlink(missing_ok=True)
-        env = {"AWE_FAULT_POINT": f"@{self._fault}", **env}
+        env = {"AWE_FAULT_POINT": f"@{self._fault}", **self._env, **env}
         self.process = Process(self.command(), self.home / f"server-{self._starts}", env)
         return self.process
 
@@ -128,11 +130,23 @@ class ServerProcess:
 
 
 class AweEnv:
-    """One server, any number of clients, all gone at the end."""
+    """One server, any number of clients, all gone at the end.
 
-    def __init__(self, home: Path, *, store: str = "", flags: Sequence[str] = ()) -> None:
+    `server_env` and `client_env` are added to the environment of the server and of each client.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store: str = "",
+        flags: Sequence[str] = (),
+        server_env: Mapping[str, str] | None = None,
+        client_env: Mapping[str, str] | None = None,
+    ) -> None:
         self.home = home
-        self.server = ServerProcess(home, store, flags)
+        self.server = ServerProcess(home, store, flags, server_env)
+        self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
         self._http: httpx.Client | None = None
         self._is_temporary = False
@@ -175,7 +189,7 @@ class AweEnv:
             str(BIN / "awe-client"), "run", "--server", self.server.url, "--group", group, "--apps", apps,
             "--slots", str(slots), "--work", str(work), *flags,
         ]  # fmt: skip
-        client = Process(argv, self.home / f"client-{number}-log", {})
+        client = Process(argv, self.home / f"client-{number}-log", self.client_env)
         self.clients.append(client)
         return client
 

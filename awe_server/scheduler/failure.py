@@ -6,7 +6,7 @@
 | input | `failed` + 1 (so a missing file ends the retries) | never blamed |
 | node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
 | lost | `lost` + 1, own limit `max_lost` | it is offline |
-| released, or withdrawn with nobody to blame | `given_back` + 1, limit MAX_GIVEN_BACK | nothing |
+| released, or withdrawn with nobody to blame | `given_back` + 1, or 0 if it was kept for a while | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |
 
 At a limit workunit, task and job are suspended. Blame is taken back where the work proves to be bad, so that
@@ -33,8 +33,12 @@ from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS
 from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 
 PERMANENT_EXIT_CODE = 42  #: a command's way to say that trying again makes no sense
-MAX_NODE_FAILURES = 10  #: clients that could not start a workunit before it is suspended
-MAX_GIVEN_BACK = 100  #: attempts that ended with nobody to blame before a workunit is suspended
+MAX_NODE_FAILURES = 10  #: attempts that could not be started before a workunit is suspended
+MAX_GIVEN_BACK = 100  #: attempts in a row that were given back at once before a workunit is suspended
+GIVEN_BACK_SOON_LEASES = 2  #: an attempt that was held for so many leases was not given back at once
+GIVEN_BACK_FREE = 3  #: attempts given back at once before there is a pause
+GIVEN_BACK_BASE_S = 1.0  #: the first pause; it doubles with each further one
+GIVEN_BACK_CAP_S = 300.0  #: the longest
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,7 +74,8 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     if failure.kind is FailureKind.COMMAND and failure.exit_code == PERMANENT_EXIT_CODE:
         _fail_for_good(state, ctx, unit, failure)
         return
-    _count(unit, failure.kind)
+    was_kept = ctx.now_s - unit.checkout_s >= GIVEN_BACK_SOON_LEASES * state.rules.lease_s
+    _count(unit, failure.kind, was_kept=was_kept)
     reason = _limit_reached(state, unit, failure.kind)
     if reason:
         _give_up(state, ctx, unit, failure, reason)
@@ -132,7 +137,7 @@ def max_failures(state: State, unit: Workunit) -> int:
     return unit.task.max_failures or state.rules.max_work_failure
 
 
-def _count(unit: Workunit, kind: FailureKind) -> None:
+def _count(unit: Workunit, kind: FailureKind, *, was_kept: bool) -> None:
     if kind in OWN:
         unit.failed += 1
     elif kind is FailureKind.INPUT:
@@ -143,7 +148,7 @@ def _count(unit: Workunit, kind: FailureKind) -> None:
     elif kind is FailureKind.LOST:
         unit.lost += 1
     else:
-        unit.given_back += 1
+        unit.given_back = 0 if was_kept else unit.given_back + 1
 
 
 def _limit_reached(state: State, unit: Workunit, kind: FailureKind) -> str:
@@ -154,17 +159,20 @@ def _limit_reached(state: State, unit: Workunit, kind: FailureKind) -> str:
     if kind is FailureKind.LOST and unit.lost >= (1 if noretry else state.rules.max_lost):
         return f"workunit was lost with its client {unit.lost} time(s)"
     if unit.node_failures >= MAX_NODE_FAILURES:
-        return f"{unit.node_failures} clients could not start the workunit"
+        return f"workunit could not be started {unit.node_failures} times"
     if unit.given_back >= MAX_GIVEN_BACK:
-        return f"workunit was given back {unit.given_back} times"
+        return f"workunit was given back at once {unit.given_back} times"
     return ""
 
 
 def _try_again(state: State, ctx: Context, unit: Workunit, kind: FailureKind) -> None:
-    """Queue the workunit, after a delay if something failed; a suspended job keeps it suspended."""
+    """Queue the workunit, after a delay if something failed or it goes round; a suspended job keeps it
+    suspended."""
     unit.state = WorkunitState.QUEUED
     delay_s = 0.0
-    if kind is not FailureKind.LOST and kind is not FailureKind.RELEASED:
+    if kind is FailureKind.RELEASED:
+        delay_s = _pause_s(unit)
+    elif kind is not FailureKind.LOST:
         delay_s = _retry_delay_s(state, unit)
     unit.not_before = ctx.wall_s + delay_s if delay_s else 0.0
     if delay_s:
@@ -181,6 +189,12 @@ def _retry_delay_s(state: State, unit: Workunit) -> float:
         base_s = rules.retry_base_s
     doublings = min(unit.failed + unit.node_failures - 1, 32)
     return float(min(base_s * 2**doublings, max(rules.retry_cap_s, base_s)))
+
+
+def _pause_s(unit: Workunit) -> float:
+    """How long a workunit that is given back again and again is kept from whoever would give it back."""
+    more = unit.given_back - GIVEN_BACK_FREE
+    return 0.0 if more < 1 else min(GIVEN_BACK_BASE_S * 2 ** (more - 1), GIVEN_BACK_CAP_S)
 
 
 def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reason: str) -> None:

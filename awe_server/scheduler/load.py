@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
-from awe_server.scheduler.failure import halt_job, stop_work, withdraw, withdraw_all
+from awe_server.scheduler.failure import GIVEN_BACK_CAP_S, halt_job, stop_work, withdraw, withdraw_all
 from awe_server.scheduler.progress import advance_job, ranks_done
 from awe_server.scheduler.restart import descendants, set_back, standing
 from awe_server.scheduler.state import (
@@ -207,7 +207,7 @@ def _offer(state: State, ctx: Context, unit: Workunit) -> None:
         state.touch_workunit(unit)
         list_retry(state, unit)
     elif unit.not_before > ctx.wall_s:
-        longest_s = max(state.rules.retry_cap_s, unit.task.retry_delay_s or 0.0)
+        longest_s = max(state.rules.retry_cap_s, unit.task.retry_delay_s or 0.0, GIVEN_BACK_CAP_S)
         wait_s = min(unit.not_before - ctx.wall_s, longest_s)
         delay_retry(state, unit, ctx.now_s + wait_s)
     else:

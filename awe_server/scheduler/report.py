@@ -67,6 +67,7 @@ def _hold_again(state: State, client: Client, unit: Workunit) -> None:
     """Give a workunit back to who was missed, to be settled at once; that it was missed does not count."""
     task = unit.task
     task.retry = [other for other in task.retry if other is not unit]
+    unit.due_s = unit.not_before = 0.0
     if not has_work(task):
         unlist_task(task)
     if (unit.exit or {}).get("kind") == FailureKind.LOST:

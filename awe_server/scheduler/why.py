@@ -25,7 +25,7 @@ from awe_server.scheduler.state import (
 )
 from shared_models.errors import JobNotFound
 from shared_models.ids import JobId, WorkunitId, split_workunit_id
-from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
+from shared_models.states import ClientStatus, FailureKind, JobState, TaskState, WorkunitState
 
 MAX_TASK_ROWS = 50  #: tasks of a job that are explained one by one
 MAX_WORKUNIT_ROWS = 5  #: workunits of a task that are explained one by one
@@ -187,7 +187,8 @@ class _Look:
         delays = [unit.due_s for unit in task.units.values() if unit.due_s > self._ctx.now_s]
         parts = [f"{_count(running, 'workunit')} {_verb(running)} running"] if running else []
         if delays:
-            parts.append(f"{_count(len(delays), 'workunit')} failed: retry in {self._until(min(delays))}")
+            waiting = f"{_count(len(delays), 'workunit')} {_verb(len(delays))}"
+            parts.append(f"{waiting} tried again in {self._until(min(delays))}")
         return ", ".join(parts) or "its turn comes at the next look"
 
     def _parents(self, task: Task) -> str:
@@ -297,8 +298,10 @@ def _failed_before(task: Task) -> str:
 
 
 def _failures(unit: Workunit) -> str:
-    times = unit.failed + unit.node_failures
     kind = f" ({unit.exit['kind']})" if unit.exit else ""
+    if (unit.exit or {}).get("kind") == FailureKind.RELEASED:
+        return f"given back at once {unit.given_back} time(s)"
+    times = unit.failed + unit.node_failures
     return f"failed {times} time(s){kind}"
 
 

@@ -3,15 +3,23 @@
 import pytest
 
 from awe_server.scheduler.blame import CLIENT_LIMIT_REASON, skip_workunit
-from awe_server.scheduler.failure import MAX_GIVEN_BACK, MAX_NODE_FAILURES
+from awe_server.scheduler.failure import (
+    GIVEN_BACK_BASE_S,
+    GIVEN_BACK_CAP_S,
+    GIVEN_BACK_FREE,
+    GIVEN_BACK_SOON_LEASES,
+    MAX_GIVEN_BACK,
+    MAX_NODE_FAILURES,
+)
 from awe_server.scheduler.jobs import resume_job, suspend_job
 from awe_server.scheduler.state import Client, Job, Task, Workunit
 from awe_server.scheduler.suspension import remove_client, suspend_client
 from awe_server.scheduler.views import job_document, task_document, unit_document
+from awe_server.scheduler.why import why_workunit
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState, WorkunitState
-from tests.builders import World, a_job, changed, job_id
+from tests.builders import Stored, World, a_job, a_report, changed, job_id
 
 K = FailureKind
 OWN = [K.COMMAND, K.SIGNAL, K.TIMEOUT, K.OOM, K.OUTPUT]
@@ -209,7 +217,7 @@ class TestBlame:
             assert job.state is JobState.IN_PROGRESS
             fail_on(world, f"c{i}", unit, K.NODE)
         assert job.state is JobState.SUSPEND
-        assert job.notes == f"{MAX_NODE_FAILURES} clients could not start the workunit {unit.id}."
+        assert job.notes == f"workunit {unit.id} could not be started {MAX_NODE_FAILURES} times."
 
     def test_success_ends_a_row_of_failures(self, world: World) -> None:
         client = world.client()
@@ -396,14 +404,77 @@ class TestReleased:
         assert world.take() is unit
         assert job.state is JobState.IN_PROGRESS
 
-    def test_nothing_spins_for_ever(self, world: World) -> None:
+    def test_a_client_that_gives_everything_back_at_once_suspends_nothing(self, world: World) -> None:
         job, unit = start(world)
+        world.release(unit)
+        for _ in range(10 * 60):
+            for _ in range(100):
+                for grant in world.checkout():
+                    world.release(grant.unit)
+            world.pass_s(1)
+        assert job.state is JobState.IN_PROGRESS
+        assert 10 < unit.attempt < 20
+        assert unit.due_s - world.now_s <= GIVEN_BACK_CAP_S
+        assert "given back" in why_workunit(world.state, world.ctx, unit.id)[0]["reason"]
+
+    def test_other_work_goes_on_meanwhile(self, world: World) -> None:
+        world.client()
+        job = world.submit(a_job().task("t", parts=2))
+        for _ in range(GIVEN_BACK_FREE + 1):
+            first = world.take()
+            world.release(first)
+        second = world.take()
+        assert (first.rank, second.rank) == (1, 2)
+        world.pass_s(GIVEN_BACK_BASE_S)
+        assert world.take() is first
+        assert job.state is JobState.IN_PROGRESS
+
+    def test_a_workunit_lives_through_any_number_of_ordinary_drains(self, world: World) -> None:
+        job, unit = start(world)
+        for _ in range(3 * MAX_GIVEN_BACK):
+            for _ in range(2 * GIVEN_BACK_SOON_LEASES):
+                world.exchange()
+                world.pass_s(world.state.rules.lease_s / 2)
+            world.release(unit)
+            assert (unit.given_back, unit.not_before) == (0, 0.0)
+            assert world.take() is unit
+        assert job.state is JobState.IN_PROGRESS
+
+    def test_what_nobody_ever_keeps_is_suspended_in_the_end(self, world: World) -> None:
+        job, unit = start(world)
+        began_s = world.now_s
         for _ in range(MAX_GIVEN_BACK - 1):
             world.release(unit)
+            world.pass_s(GIVEN_BACK_CAP_S)
+            world.client()
             assert world.take() is unit
         world.release(unit)
         assert job.state is JobState.SUSPEND
-        assert job.notes == f"workunit {unit.id} was given back {MAX_GIVEN_BACK} times."
+        assert job.notes == f"workunit {unit.id} was given back at once {MAX_GIVEN_BACK} times."
+        assert world.now_s - began_s > 8 * 3600
+
+    def test_a_pause_survives_a_restart(self, world: World, stored: Stored) -> None:
+        _, unit = start(world)
+        for _ in range(GIVEN_BACK_FREE + 9):
+            world.release(unit)
+            world.pass_s(GIVEN_BACK_CAP_S)
+            world.client()
+            world.take()
+        world.release(unit)
+        assert unit.due_s - world.now_s == GIVEN_BACK_CAP_S
+        loaded = world.reloaded(stored).workunits[unit.id]
+        assert loaded.due_s == unit.due_s
+
+    def test_a_result_of_who_was_restarted_counts_also_during_the_pause(self, world: World) -> None:
+        job, unit = start(world)
+        for number in range(GIVEN_BACK_FREE + 1):
+            report = a_report(unit)
+            world.client(incarnation=f"again{number}")
+            if number < GIVEN_BACK_FREE:
+                assert world.take() is unit
+        assert unit.due_s > world.now_s
+        assert world.report(report) == "accepted"
+        assert job.state is JobState.COMPLETED
 
     def test_a_client_put_aside_with_work_at_the_limit_halts_that_job_only(self, world: World) -> None:
         world.client()

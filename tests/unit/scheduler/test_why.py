@@ -162,12 +162,12 @@ def test_running_work(world: World) -> None:
     world.fail(one)
     assert rows(world, job) == [
         ("job", job.id, "1 workunit of it is running"),
-        ("task", "t1", "1 workunit is running, 1 workunit failed: retry in 12 s"),
+        ("task", "t1", "1 workunit is running, 1 workunit is tried again in 12 s"),
         ("workunit", "t1_1", "failed 1 time(s) (command): retry in 12 s"),
     ]
     world.done(two)
     world.pass_s(2.5)
-    assert why(world, job) == "1 workunit failed: retry in 10 s"
+    assert why(world, job) == "1 workunit is tried again in 10 s"
 
 
 def test_failures_are_told_while_nobody_is_left_to_try_again(world: World) -> None:

@@ -13,12 +13,12 @@ from shared_models.errors import Unavailable
 
 T = TypeVar("T")
 
-#: Documents that are turned into a reply at once; more are worked on in a thread, so that others are served.
+#: Tasks and files that are turned into a reply at once; more are worked on in a thread: others are served.
 INLINE = 500
 
 
 async def beside(count: int, work: Callable[[], T]) -> T:
-    """Do pure work on `count` documents without holding up the event loop."""
+    """Do pure work on `count` things without holding up the event loop."""
     return work() if count <= INLINE else await anyio.to_thread.run_sync(work)
 
 

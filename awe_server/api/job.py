@@ -78,18 +78,17 @@ async def submit(
     policy.allow(caller, Right.WRITE)
     token = _token(datatoken)
     raw = await job_submit.read_document(request)
-    document = await job_submit.parse(raw, {base_url, services.settings.public_url.rstrip("/")} - {""})
+    key = job_submit.stored_key(caller.user, idempotency_key, raw) if idempotency_key else ""
+    engine = services.engine
+    own_hosts = {base_url, services.settings.public_url.rstrip("/")} - {""}
     new_id = JobId(services.new_id())
-
-    async def now(key: str) -> job_submit.JobAndTasks:
-        return await services.engine.do(job_submit.submit, document, new_id, caller.user, key, token)
-
-    if not idempotency_key:
-        return await _job(services, await now(""), base_url)
-    key = job_submit.stored_key(caller.user, idempotency_key, raw)
+    job = await job_submit.build(raw, own_hosts, engine.context(), new_id, caller.user, key, token)
+    if not key:
+        return await _job(services, await job_submit.admit(engine, job), base_url)
     once: job_submit.OnceOnly = request.app.state.once_only
     async with once.lock(key):
-        return await _job(services, await once.earlier(key) or await now(key), base_url)
+        found = await once.earlier(key) or await job_submit.admit(engine, job)
+    return await _job(services, found, base_url)
 
 
 def _token(text: str) -> str:
@@ -102,7 +101,7 @@ def _token(text: str) -> str:
 async def _job(services: Services, found: job_submit.JobAndTasks, base_url: str) -> Response:
     job, tasks = found
     live = job["id"] in services.engine.state.jobs
-    return await beside(len(tasks), lambda: ok(views.job_view(job, tasks, base_url, live=live)))
+    return await beside(views.weight(tasks), lambda: ok(views.job_view(job, tasks, base_url, live=live)))
 
 
 @router.get("", summary="List jobs", response_model=Listing[JobView], responses=Bad)

@@ -12,12 +12,11 @@ from starlette.requests import Request
 
 from awe_server.api.bodies import media_type, whole
 from awe_server.api.multipart import Part, is_multipart, parts
+from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
-from awe_server.scheduler.state import Context, State
-from awe_server.scheduler.submit import submit_job
-from awe_server.scheduler.views import job_document, task_document
+from awe_server.scheduler.state import Context, Job
+from awe_server.scheduler.submit import admit_job, build_job
 from awe_server.store.base import Document, Match, Query
-from shared_models.documents import JobDocument
 from shared_models.errors import AlreadyExists, BadRequest
 from shared_models.ids import JobId
 from shared_models.limits import MAX_DOCUMENT_BYTES, MAX_NAME_CHARS
@@ -25,8 +24,8 @@ from shared_models.parse import parse_job_document
 
 #: Room for the form around the document.
 _MAX_FORM_BYTES = MAX_DOCUMENT_BYTES + 1024 * 1024
-#: Larger documents are read in a thread, so that others are served meanwhile.
-_THREAD_BYTES = 64 * 1024
+#: Documents that are read at once; larger ones in a thread.
+INLINE_BYTES = 8 * 1024
 _NOT_OURS = {"awf": "AWF documents", "cwl": "CWL workflows", "import": "importing finished jobs"}
 
 JobAndTasks = tuple[Document, list[Document]]
@@ -72,22 +71,25 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"'{name[:50]}'" for name in list(names)[:5]) or "no part"
 
 
-async def parse(raw: bytes, own_hosts: Iterable[str]) -> JobDocument:
-    """Check a document. Raises InvalidDocument with every problem's path."""
+async def build(
+    raw: bytes, own_hosts: Iterable[str], ctx: Context, job_id: JobId, owner: str, key: str, datatoken: str
+) -> Job:
+    """Check a document and make the job of it; large ones in a thread, so that others are served meanwhile.
+
+    Nothing of the server's state is looked at. Raises InvalidDocument with every problem's path, TooLarge.
+    """
     hosts = tuple(own_hosts)
-    if len(raw) <= _THREAD_BYTES:
-        return parse_job_document(raw, own_hosts=hosts)
-    return await anyio.to_thread.run_sync(lambda: parse_job_document(raw, own_hosts=hosts))
+
+    def work() -> Job:
+        document = parse_job_document(raw, own_hosts=hosts)
+        return build_job(ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken)
+
+    return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(work)
 
 
-def submit(
-    state: State, ctx: Context, document: JobDocument, job_id: JobId, owner: str, key: str, datatoken: str
-) -> JobAndTasks:
-    """Submit and give the documents as they are at this moment."""
-    job = submit_job(
-        state, ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken
-    )
-    return job_document(job), [task_document(task) for task in job.tasks]
+async def admit(engine: Engine, job: Job) -> JobAndTasks:
+    """Submit a job that was built, and give its documents when they are durable."""
+    return await engine.job_documents(engine.run(admit_job, job).id)
 
 
 class OnceOnly:

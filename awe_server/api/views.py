@@ -95,6 +95,11 @@ def task_view(task: Document, base_url: str) -> Document:
     }
 
 
+def weight(tasks: Iterable[Document]) -> int:
+    """How much there is to show of tasks: they and their files."""
+    return sum(1 + len(task["inputs"]) + len(task["outputs"]) + len(task["predata"]) for task in tasks)
+
+
 def job_head(job: Document, *, live: bool) -> Document:
     """A job without its tasks; `registered` says whether the scheduler has it in memory."""
     shown = public(job)

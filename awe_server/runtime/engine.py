@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
+SLICE_TASKS = 1_000  #: tasks of a job whose documents are built without a pause
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -199,12 +200,21 @@ class Engine(Ended):
         await self._committer.settled()
 
     async def job_documents(self, job_id: JobId) -> tuple[Document, list[Document]]:
-        """A job and its tasks, live or stored. Raises JobNotFound."""
+        """A job and its tasks, live or stored. Raises JobNotFound.
+
+        A live job of very many tasks is looked at in slices, the job itself first: it is never ahead of its
+        tasks, and others are served in between.
+        """
         live = self.state.jobs.get(job_id)
         if live is not None:
-            found = views.job_document(live), [views.task_document(task) for task in live.tasks]
+            job = views.job_document(live)
+            documents: list[Document] = []
+            for start in range(0, len(live.tasks), SLICE_TASKS):
+                if start:
+                    await asyncio.sleep(0)
+                documents += map(views.task_document, live.tasks[start : start + SLICE_TASKS])
             await self._committer.settled()
-            return found
+            return job, documents
         document = await self.get("jobs", job_id)
         if document is None:
             raise JobNotFound(job_id=job_id[:100])

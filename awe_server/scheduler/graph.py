@@ -19,11 +19,12 @@ def check_graph(document: JobDocument) -> list[list[str]]:
     by_name = {task.taskid: task for task in document.tasks}
     if len(by_name) < len(document.tasks):
         _repeated(document.tasks, problems)
+    makes: dict[str, dict[str, None]] = {}
     wanted: list[list[str]] = []
     for i, task in enumerate(document.tasks):
         path = f"tasks[{i}]"
         names = dict.fromkeys(_declared(task, path, by_name, problems))
-        names.update(dict.fromkeys(_origins(task, path, by_name, problems)))
+        names.update(dict.fromkeys(_origins(task, path, by_name, makes, problems)))
         wanted.append(list(names))
         if task.skip:
             _check_skip(task, path, problems)
@@ -82,18 +83,25 @@ def _declared(
 
 
 def _origins(
-    task: TaskDocument, path: str, by_name: dict[str, TaskDocument], problems: Problems
+    task: TaskDocument,
+    path: str,
+    by_name: dict[str, TaskDocument],
+    makes: dict[str, dict[str, None]],
+    problems: Problems,
 ) -> list[str]:
+    """`makes` gathers what each producer that was asked about makes: many inputs ask about the same one."""
     good = []
     for k, io in enumerate(task.inputs):
         where = f"{path}.inputs[{k}]"
         if not io.origin or not _is_known(io.origin, task, f"{where}.origin", by_name, problems):
             continue
-        made = [output.filename for output in by_name[io.origin].outputs]
+        made = makes.get(io.origin)
+        if made is None:
+            made = makes[io.origin] = dict.fromkeys(o.filename for o in by_name[io.origin].outputs)
         if io.filename not in made:
-            makes = f"makes {', '.join(made[:5])}" if made else "makes no files"
+            what = f"makes {', '.join(list(made)[:5])}" if made else "makes no files"
             hint = did_you_mean(io.filename, made)
-            problems.add(where, f"task '{io.origin}' does not make '{io.filename}', it {makes}{hint}")
+            problems.add(where, f"task '{io.origin}' does not make '{io.filename}', it {what}{hint}")
         good.append(io.origin)
     return good
 

@@ -23,35 +23,61 @@ def submit_job(
     idempotency_key: str = "",
     datatoken: str = "",
 ) -> Job:
-    """Take a job in and start what is ready of it.
+    """Build a job and admit it, in one step; see `build_job` and `admit_job`."""
+    job = build_job(
+        ctx, document, job_id=job_id, owner=owner, idempotency_key=idempotency_key, datatoken=datatoken
+    )
+    return admit_job(state, ctx, job)
 
-    A key with which the same owner submitted a live job gives that job again, whatever the document says.
-    `datatoken`: see jobs.set_datatoken. Raises InvalidDocument (see graph.check_graph), TooLarge, BadRequest
-    and then keeps nothing of it.
+
+def build_job(
+    ctx: Context,
+    document: JobDocument,
+    *,
+    job_id: JobId,
+    owner: str,
+    idempotency_key: str = "",
+    datatoken: str = "",
+) -> Job:
+    """Check a document as a whole and make the job of it, which nobody knows of yet.
+
+    It looks at nothing but its arguments, so a large document is built in a thread while the loop serves
+    others. `datatoken`: see jobs.set_datatoken. Raises InvalidDocument (see graph.check_graph), TooLarge,
+    BadRequest.
     """
-    known = state.idempotency.get((owner, idempotency_key)) if idempotency_key else None
-    if known is not None:
-        return known
-    if job_id in state.jobs:
-        raise AlreadyExists(f"job {job_id} exists already")
     if len(datatoken) > MAX_TOKEN_CHARS:
         raise BadRequest("the token is too long")
     wanted = check_graph(document)
-    job = Job(job_id, state.last_jid + 1, _info(ctx, document.info, has_token=bool(datatoken)), _acl(owner))
+    job = Job(job_id, 0, _info(ctx, document.info, has_token=bool(datatoken)), _acl(owner))
     job.datatoken = datatoken
     job.shockhost = document.shockhost
     job.updatetime = ctx.wall_s
     job.idempotency = idempotency_key
     job.set_start(ctx)
-    tasks = [
+    job.tasks = [
         _task(job, i, doc, names) for i, (doc, names) in enumerate(zip(document.tasks, wanted, strict=True))
     ]
-    _check_sizes(job, tasks)
-    state.last_jid = job.jid
+    _check_sizes(job)
+    return job
+
+
+def admit_job(state: State, ctx: Context, job: Job) -> Job:
+    """Take in a job that was built, number it, and start what is ready of it.
+
+    A key with which the same owner submitted a live job gives that job again, whatever was built.
+    Raises AlreadyExists.
+    """
+    owner = job.acl["owner"]
+    known = state.idempotency.get((owner, job.idempotency)) if job.idempotency else None
+    if known is not None:
+        return known
+    if job.id in state.jobs:
+        raise AlreadyExists(f"job {job.id} exists already")
+    job.jid = state.last_jid = state.last_jid + 1
     state.changes.counters = True
-    take_in(state, job, tasks)
+    take_in(state, job, job.tasks)
     state.touch_job(job)
-    for task in tasks:
+    for task in job.tasks:
         state.touch_task(task)
     info = job.info
     state.record("JQ", jobid=job.id, name=info["name"], project=info["project"], user=info["user"])
@@ -114,8 +140,9 @@ def _task(job: Job, index: int, doc: TaskDocument, names: list[str]) -> Task:
     return task
 
 
-def _check_sizes(job: Job, tasks: list[Task]) -> None:
+def _check_sizes(job: Job) -> None:
     """Job and tasks are documents of the store, also with all that the server adds to them later."""
+    tasks = job.tasks
     for i, task in enumerate(tasks):
         if size := oversize(task_document(task), MAX_NEW_STORED_BYTES):
             raise TooLarge(f"tasks[{i}]: needs {size} bytes as stored, the limit is {MAX_NEW_STORED_BYTES}")
@@ -125,8 +152,7 @@ def _check_sizes(job: Job, tasks: list[Task]) -> None:
             f"info: has {info_bytes} bytes and is shown with each of {len(tasks)} tasks, "
             f"the limit is {MAX_REPEATED_INFO_BYTES} together"
         )
-    whole = {**job_document(job), "task_names": [task.name for task in tasks]}
-    if size := oversize(whole, MAX_NEW_STORED_BYTES):
+    if size := oversize(job_document(job), MAX_NEW_STORED_BYTES):
         raise TooLarge(
             f"info and the ids of all {len(tasks)} tasks: need {size} bytes as stored, "
             f"the limit is {MAX_NEW_STORED_BYTES}"

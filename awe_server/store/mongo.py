@@ -64,6 +64,7 @@ _NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authenticati
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
+_INLINE_STEPS = 500  #: steps of a batch that are turned into the driver's at once; more in a thread
 
 
 class MongoStore:
@@ -236,9 +237,9 @@ class MongoStore:
         """Write a batch: all or nothing where there are transactions, otherwise in order."""
         lease = self._opened_lease()
         lease.require()
-        runs = list(_runs(batch))
-        if not runs:
+        if not batch:
             return
+        runs = list(_runs(batch)) if len(batch) <= _INLINE_STEPS else await asyncio.to_thread(_listed, batch)
         async with self._writing:
             with _translated(self.name, "write"):
                 if self._has_transactions:
@@ -357,6 +358,10 @@ def _runs(batch: Sequence[Operation]) -> Iterator[tuple[Collection, list[Any]]]:
     """The batch in its order, neighbours of one collection together."""
     for collection, steps in itertools.groupby(batch, key=lambda step: step.collection):
         yield collection, [_write_of(step) for step in steps]
+
+
+def _listed(batch: Sequence[Operation]) -> list[tuple[Collection, list[Any]]]:
+    return list(_runs(batch))
 
 
 def _write_of(step: Operation) -> ReplaceOne[Any] | DeleteOne | DeleteMany:

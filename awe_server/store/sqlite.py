@@ -135,11 +135,10 @@ class SqliteStore:
             await writer.close()
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch as one transaction, on disk when it returns."""
+        """Apply a batch as one transaction, on disk when it returns. The writer's thread makes its rows."""
         writer = _opened(self._writer)
-        steps = list(_steps(batch))
-        if steps:
-            await writer.run("write", lambda db: self._apply(db, steps))
+        if batch:
+            await writer.run("write", lambda db: self._apply(db, list(_steps(batch))))
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")

@@ -1,11 +1,14 @@
 """POST /job: what is accepted, once, and what is refused with the place and the reason."""
 
 import json
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 
+from awe_server.api import job_submit, views
 from shared_models.limits import MAX_DOCUMENT_BYTES
 from tests.api.conftest import Api
 from tests.support.golden import form_of, recorded, shape_problems
@@ -227,3 +230,51 @@ async def test_a_token_that_no_header_can_carry_is_refused_before_anything_is_st
     [text] = await api.refused("POST", "/job", 400, "invalid_request", json=ONE, headers={"Datatoken": token})
     assert token[:20] not in text
     assert await jobs(api) == 0
+
+
+def where_it_runs(monkeypatch: pytest.MonkeyPatch, room: Any, name: str) -> list[bool]:
+    """Note for each call of a function whether it ran on the event loop's thread."""
+    loop, seen, original = threading.get_ident(), list[bool](), getattr(room, name)
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        seen.append(threading.get_ident() == loop)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(room, name, noted)
+    return seen
+
+
+def many_tasks() -> dict[str, Any]:
+    return {"tasks": [{"taskid": f"t{i}", "cmd": {"name": "true"}} for i in range(600)]}
+
+
+def many_files() -> dict[str, Any]:
+    outputs = [{"filename": f"f{i}"} for i in range(300)]
+    reads = [{"filename": f"f{i}", "origin": "0"} for i in range(300)]
+    return {
+        "tasks": [
+            {"taskid": "0", "cmd": {"name": "true"}, "outputs": outputs},
+            {"taskid": "1", "cmd": {"name": "true"}, "inputs": reads},
+        ]
+    }
+
+
+@pytest.mark.parametrize("document", [many_tasks, many_files])
+async def test_a_large_document_is_checked_built_and_shown_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch, document: Callable[[], dict[str, Any]]
+) -> None:
+    stages = [
+        where_it_runs(monkeypatch, job_submit, "parse_job_document"),
+        where_it_runs(monkeypatch, job_submit, "build_job"),
+        where_it_runs(monkeypatch, views, "job_view"),
+    ]
+    admitted = where_it_runs(monkeypatch, job_submit, "admit_job")
+    await api.ok("POST", "/job", json=document())
+    assert stages == [[False]] * 3
+    assert admitted == [True]
+
+
+async def test_a_small_document_needs_no_thread(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = where_it_runs(monkeypatch, job_submit, "build_job")
+    await api.ok("POST", "/job", json=ONE)
+    assert built == [True]

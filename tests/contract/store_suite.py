@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +38,7 @@ class Backend:
     is_atomic: bool = True  #: a failing batch leaves nothing behind
     many: int = 10_000  #: how many documents a test of many takes
     tells_true_from_1: bool = True
+    is_quick: bool = True  #: large batches are made ready beside the event loop
 
 
 @contextlib.asynccontextmanager
@@ -97,6 +100,26 @@ class StoreSuite:
             assert await store.get_many("tasks", ["u"]) == {"u": {"id": "u", **HARD}}
             assert (await store.find("tasks", Query())).documents[0] == {"id": "t", **HARD}
             assert (await scanned(store, "tasks"))[1] == {"id": "u", **HARD}
+
+    async def test_a_large_batch_is_made_ready_beside_the_event_loop(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not backend.is_quick:
+            pytest.skip("for tests and small data")
+        threads: set[int] = set()
+        async with opened(backend) as store:
+            module = sys.modules[type(store).__module__]
+            encode = module.encode
+
+            def noted(document: Document) -> bytes:
+                threads.add(threading.get_ident())
+                text: bytes = encode(document)
+                return text
+
+            monkeypatch.setattr(module, "encode", noted)
+            await store.commit(puts("tasks", ({"id": str(i)} for i in range(501))))
+        assert threads
+        assert threading.get_ident() not in threads
 
     async def test_numbers_and_booleans_keep_their_type(self, backend: Backend) -> None:
         async with opened(backend) as store:

@@ -11,7 +11,7 @@ from tests.contract.store_suite import Backend, StoreSuite
 class TestMemoryStore(StoreSuite):
     @pytest.fixture
     def backend(self) -> Backend:
-        return Backend(MemoryStore, is_durable=False, is_exclusive=False)
+        return Backend(MemoryStore, is_durable=False, is_quick=False, is_exclusive=False)
 
 
 @pytest.mark.anyio

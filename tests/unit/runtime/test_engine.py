@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from awe_server.runtime import engine as engine_module
 from awe_server.scheduler.jobs import delete_job, resubmit_job, suspend_job
 from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
@@ -348,3 +349,22 @@ async def test_a_document_that_cannot_be_stored_is_refused_alone() -> None:
     await shop.engine.put(Put("nodes", {"id": "n"}))
     assert await shop.store.get("nodes", "n") == {"id": "n"}
     await shop.submit(task())
+
+
+async def test_others_are_served_while_the_documents_of_a_wide_job_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "SLICE_TASKS", 2)
+    shop = await Workshop().start()
+    job_id = await shop.submit(*(task(str(i)) for i in range(5)))
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    job, tasks = await shop.engine.job_documents(job_id)
+    assert turns >= 3
+    assert [document["task_name"] for document in tasks] == job["task_names"] == list("01234")

@@ -1,7 +1,7 @@
 """An S3 server for tests: moto on a free loopback port, in a process of its own.
 
 It starts in one to three seconds, so one serves a whole run (fixture `s3_server`), and each test takes a
-bucket of its own (fixture `s3_bucket`). It keeps objects in memory or unnamed files, looks at no signature,
+bucket of its own (fixture `s3_bucket`). It keeps objects in memory or unnamed files, believes any signature,
 and answers ranges, If-Match and multipart uploads as S3 does. It ends with the process that started it.
 """
 
@@ -30,6 +30,8 @@ server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_
 print("port", server.server_port, flush=True)
 server.serve_forever()
 """
+#: Objects are private: moto wants to see a signature, though it believes any.
+_SIGNED = {
     "Authorization": f"AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/s3/aws4_request, Signature=x"
 }
 
@@ -40,7 +42,7 @@ class S3Server:
     def __init__(self) -> None:
         self.endpoint = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = httpx.Client(timeout=30, trust_env=False)
+        self._http = httpx.Client(timeout=30, trust_env=False, headers=_SIGNED)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from awe_client.sdk.address import EXAMPLE, server_address
+from awe_client.sdk.address import DEFAULT_SERVER as DEFAULT_SERVER
+from awe_client.sdk.address import server_address
 from shared_models.errors import BadRequest
-
-DEFAULT_SERVER = EXAMPLE
 
 
 @dataclass(slots=True)

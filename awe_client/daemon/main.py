@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, package_version
@@ -24,8 +24,9 @@ from awe_client.daemon.identity import WorkRootUnusable
 from awe_client.daemon.resources import detect_cores
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.units import parse_bytes, parse_seconds
-from awe_client.sdk.address import server_address
-from shared_models.errors import AweError
+from awe_client.sdk.address import DEFAULT_SERVER, server_address
+from shared_models.errors import AweError, InvalidDocument
+from shared_models.profile import parse_profile
 
 Value = TypeVar("Value")
 
@@ -81,18 +82,17 @@ async def _run(settings: Settings) -> int:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """Check and convert the options. Raises ValueError with a text for the user."""
-    servers = options.server or os.environ.get("AWE_SERVER", "").split()
-    if not servers:
-        raise ValueError("which server? give --server URL or set AWE_SERVER")
-    servers = [_option("--server", server_address, url) for url in servers]
+    servers = options.server or os.environ.get("AWE_SERVER", "").split() or [DEFAULT_SERVER]
     if options.slots is not None and options.slots < 1:
         raise ValueError("--slots: must be at least 1")
+    if options.executors < 1:
+        raise ValueError("--executors: must be at least 1")
     apps = tuple(app.strip() for app in options.apps.split(",") if app.strip())
     if not apps:
         raise ValueError("--apps: names no app; '*' offers all")
-    return Settings(
-        servers=tuple(servers),
-        work=Path(options.work).expanduser(),
+    settings = Settings(
+        servers=tuple(_option("--server", server_address, url) for url in servers),
+        work=_option("--work", _path, options.work),
         group=options.group,
         apps=apps,
         slots=options.slots or detect_cores(),
@@ -111,14 +111,39 @@ def settings_of(options: argparse.Namespace) -> Settings:
         free_floor_bytes=_option("--free-floor", parse_bytes, options.free_floor),
         predata_bytes=_option("--predata-size", parse_bytes, options.predata_size),
         transfer_timeout_s=_option("--transfer-timeout", parse_seconds, options.transfer_timeout),
-        executors=max(options.executors, 1),
+        executors=options.executors,
         authorization=_authorization(options.token_file),
     )
+    if not settings.transfer_timeout_s:
+        raise ValueError("--transfer-timeout: must be more than 0")
+    _check_profile(settings)
+    return settings
+
+
+def _check_profile(settings: Settings) -> None:
+    """What a server would refuse is refused here, before one is asked. Raises ValueError."""
+    if not settings.group:
+        raise ValueError("--group: names no group; leave it out for 'default'")
+    keys = ("group", "name", "user", "domain", "instance_id", "instance_type", "memory_bytes", "gpus")
+    profile = {key: getattr(settings, key) for key in keys}
+    try:
+        parse_profile({**profile, "apps": list(settings.apps), "cores": settings.slots})
+    except InvalidDocument as exc:
+        key, _, problem = exc.message.partition(": ")
+        flag = {"cores": "slots", "memory_bytes": "memory"}.get(key, key.replace("_", "-"))
+        raise ValueError(f"--{flag}: {problem}") from exc
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, without the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"awe-client: {message}; `awe-client run --help` shows all options\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(prog="awe-client", description="Run commands for an AWE server.")
+    parser = _Parser(prog="awe-client", description="Run commands for an AWE server.")
     parser.add_argument("--version", action="version", version=f"awe-client {package_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     run_ = commands.add_parser(
@@ -140,7 +165,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_offer(add: Callable[..., object]) -> None:
-    add("--server", action="append", metavar="URL", help="repeat for a standby (default: AWE_SERVER)")
+    standbys = f"repeat for a standby (default: AWE_SERVER, else {DEFAULT_SERVER})"
+    add("--server", action="append", metavar="URL", help=standbys)
     add("--group", default="default", help="client group (default: %(default)s)")
     add("--apps", default="*", help="comma list of the commands offered; '*' = any (the default)")
     slots = "cores to offer; a command takes one unless its job says more (default: all)"
@@ -180,17 +206,30 @@ def _option(name: str, parse: Callable[[str], Value], text: str) -> Value:
         raise ValueError(f"{name}: {exc}") from exc
 
 
+def _path(text: str) -> Path:
+    if not text.strip():
+        raise ValueError("names nothing")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as exc:  # ~somebody
+        raise ValueError(f"{text}: there is no such user") from exc
+
+
 def _authorization(token_file: str | None) -> str:
     """The header of worker calls. A file that others may read is refused: the token in it is no secret."""
     token = os.environ.pop("AWE_CLIENT_TOKEN", "")
     if token_file:
-        path = Path(token_file).expanduser()
+        path = _option("--token-file", _path, token_file)
         try:
             if stat.S_IMODE(path.stat().st_mode) & 0o077:
                 raise ValueError(f"--token-file {path}: others may read it; chmod 600 {path}")
             token = path.read_text(encoding="utf-8").strip()
         except OSError as exc:
             raise ValueError(f"--token-file {path}: {exc.strerror}") from exc
+        except UnicodeDecodeError:
+            token = ""
+        if not (token.isascii() and token.isprintable() and token):
+            raise ValueError(f"--token-file {path}: holds no token, which is one line of ASCII")
     return f"CG_TOKEN {token}" if token else ""
 
 

@@ -2,6 +2,9 @@
 
 import re
 
+MAX_BYTES = 2**60
+MAX_S = 100 * 366 * 86400
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
@@ -14,15 +17,24 @@ def parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"'{text}' is not a size: write a number with K, M, G or T, such as 16G")
-    return int(float(match.group(1)) * _BYTES[match.group(2).lower()])
+    size = float(match.group(1)) * _BYTES[match.group(2).lower()]
+    if size > MAX_BYTES:
+        raise ValueError(f"'{text}' is more than there is")
+    return int(size)
 
 
 def parse_seconds(text: str) -> float:
     """Read `90`, `90s`, `30m`, `12h`, `7d`, or a batch system's `H:MM:SS`, `D-H:MM:SS`. Raises ValueError."""
     if clock := _CLOCK.fullmatch(text.strip()):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+        return _bounded(((days * 24 + hours) * 60 + minutes) * 60 + seconds, text)
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"'{text}' is not a time: write seconds, or a number with m, h or d, or H:MM:SS")
-    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
+    return _bounded(float(match.group(1)) * _SECONDS[match.group(2).lower()], text)
+
+
+def _bounded(time_s: float, text: str) -> float:
+    if time_s > MAX_S:
+        raise ValueError(f"'{text}' is longer than a hundred years")
+    return float(time_s)

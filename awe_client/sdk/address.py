@@ -6,7 +6,8 @@ import httpx
 
 from shared_models.errors import BadRequest
 
-EXAMPLE = "http://127.0.0.1:8001"
+#: Where awe-server listens if it is not told otherwise.
+DEFAULT_SERVER = "http://127.0.0.1:8001"
 MAX_PORT = 65_535
 
 _CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#]*@", re.IGNORECASE)
@@ -27,7 +28,7 @@ def server_address(text: str) -> str:
     problem = _problem(text)
     if problem:
         shown = without_credentials(text)
-        raise BadRequest(f"{shown!r} is not the address of a server: {problem}, such as {EXAMPLE}")
+        raise BadRequest(f"{shown!r} is not the address of a server: {problem}, such as {DEFAULT_SERVER}")
     return text.rstrip("/")
 
 

@@ -13,7 +13,7 @@ from awe_server.settings import Settings
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 #: Shown instead of a default that means "find out" or "no limit".
-IN_WORDS = {"all", "never", "host name", "those in sight", "off"}
+IN_WORDS = {"all", "never", "host name", "those in sight", "off", DEFAULT_SERVER}
 
 
 def table(section: str) -> list[list[str]]:

@@ -36,7 +36,7 @@ async def no_more(mark: str, within_s: float) -> None:
         await asyncio.sleep(0.02)
 
 
-async def appears(mark: str, count: int = 1, within_s: float = 5.0) -> list[int]:
+async def appears(mark: str, count: int = 1, within_s: float = 20.0) -> list[int]:
     """Wait until so many processes carry the mark."""
     deadline = time.monotonic() + within_s
     while len(found := marked(mark)) < count:

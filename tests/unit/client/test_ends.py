@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from awe_client.daemon import logs
+from awe_client.cli.options import DEFAULT_SERVER
+from awe_client.daemon import logs, main
 from awe_client.daemon.daemon import Daemon, wall_limits
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.spool import Spool
@@ -331,21 +331,59 @@ async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
         (["--server", "http://x", "--wall-time", "soon"], "--wall-time: 'soon' is not a time"),
         (["--server", "http://x", "--apps", ","], "--apps: names no app"),
         (["--server", "http://x", "--token-file", "/etc/passwd"], "others may read it"),
+        (["--slots", "1000001"], "--slots: must be a whole number, between 0 and 1000000"),
+        (["--slots", "some"], "argument --slots: invalid int value: 'some'"),
+        (["--gpus", "-1"], "--gpus: must be a whole number, between 0 and 1000000"),
+        (["--executors", "0"], "--executors: must be at least 1"),
+        (["--group", ""], "--group: names no group"),
+        (["--group", "two words"], "--group: 'two words' is not a group name"),
+        (["--name", "a\nb"], "--name: has a control character"),
+        (["--instance-id", "x" * 256], "--instance-id: is longer than 255 characters"),
+        (["--memory", "9" * 400], "is more than there is"),
+        (["--wall-time", "9" * 400], "is longer than a hundred years"),
+        (["--transfer-timeout", "0"], "--transfer-timeout: must be more than 0"),
+        (["--work", ""], "--work: names nothing"),
+        (["--work", "~nobody-of-that-name/x"], "--work: ~nobody-of-that-name/x: there is no such user"),
+        (["--token-file", "/dev/null"], "--token-file /dev/null: "),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
     ],
 )
 def test_wrong_options_are_usage_errors(
     options: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from awe_client.daemon.main import run
+    with pytest.raises(SystemExit) as ended:
+        main.main(["run", *options])
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("awe-client: ")
+    assert says in line
 
-    assert run(["run", *options]) == 2
-    assert says in capsys.readouterr().err
+
+@pytest.mark.parametrize("token", [b"", b"\n", b"two\nlines", b"\xff"])
+def test_a_file_without_a_token_is_a_usage_error(
+    token: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(token)
+    file.chmod(0o600)
+    assert main.run(["run", "--token-file", str(file)]) == 2
+    assert f"--token-file {file}: holds no token" in capsys.readouterr().err
 
 
-def test_a_server_must_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from awe_client.daemon.main import run
-
+@pytest.mark.parametrize(
+    ("options", "variable", "servers"),
+    [
+        ([], None, (DEFAULT_SERVER,)),
+        ([], " ", (DEFAULT_SERVER,)),
+        ([], "http://a http://b", ("http://a", "http://b")),
+        (["--server", "http://c"], "http://a", ("http://c",)),
+    ],
+)
+def test_the_server_is_the_flags_then_the_variables_then_the_one_of_awe(
+    options: list[str], variable: str | None, servers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWE_SERVER", raising=False)
-    assert run(["run"]) == 2
-    assert re.search("AWE_SERVER", capsys.readouterr().err)
-    assert os.environ.get("AWE_SERVER") is None
+    if variable is not None:
+        monkeypatch.setenv("AWE_SERVER", variable)
+    parsed = main.build_parser().parse_args(["run", *options])
+    assert main.settings_of(parsed).servers == servers

@@ -27,10 +27,9 @@ class Finisher:
         if task is None or task.generation != effect.generation or not task.finishing:
             return
         outputs = task.outputs
-        parts, missing = await self._accepted(task, outputs)
-        if missing is not None:
-            reason = f"the result of workunit {task.wuid_prefix}{missing} is not in the store"
-            await self._give_up(effect, reason)
+        parts, results = await self._accepted(task, outputs)
+        if results != task.totalwork:
+            await self._give_up(effect, f"the store has results of {results} workunits, of {task.totalwork}")
             return
         facts: list[OutputFact] = []
         notes: list[str] = []
@@ -48,20 +47,20 @@ class Finisher:
     async def _give_up(self, effect: FinishTask, reason: str) -> None:
         await self._engine.do(task_unfinishable, effect.task_id, effect.generation, reason)
 
-    async def _accepted(self, task: Task, outputs: list[Document]) -> tuple[dict[str, _Parts], int | None]:
-        """Which attempt of each rank made each output; and the first rank without a result, if there is one.
+    async def _accepted(self, task: Task, outputs: list[Document]) -> tuple[dict[str, _Parts], int]:
+        """Which attempt of each rank made each output; and how many ranks have a result.
 
         A stock AWE worker does not say which outputs it made: then what was uploaded counts.
         """
         parts: dict[str, _Parts] = {io["filename"]: [] for io in outputs}
         staged: dict[str, set[tuple[int, int]]] = {}
-        missing = set(range(task.end_rank - task.totalwork, task.end_rank))
+        results = 0
         where = [Match("taskid", (task.id,)), Match("state", (WorkunitState.COMPLETED.value,))]
         async for unit in self._engine.scan("workunits", where):
             if unit["generation"] != task.generation:
                 continue
             part = (unit["rank"], unit["attempt"])
-            missing.discard(unit["rank"])
+            results += 1
             said = None if unit["outputs"] is None else {output["filename"] for output in unit["outputs"]}
             for io in outputs:
                 name = io["filename"]
@@ -73,7 +72,7 @@ class Finisher:
                         parts[name].append(part)
                 elif said is None or name in said or not may_be_missing(io):
                     parts[name].append(part)
-        return parts, min(missing, default=None)
+        return parts, results
 
     async def _make_whole(self, io: Document, parts: _Parts, notes: list[str]) -> OutputFact:
         if not parts:

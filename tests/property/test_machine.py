@@ -23,13 +23,14 @@ from awe_server.scheduler.exchange import exchange
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.queue import queue_counts
-from awe_server.scheduler.ready import task_prepared, task_refused
+from awe_server.scheduler.ready import cut_is_void, task_prepared, task_refused
 from awe_server.scheduler.report import report
 from awe_server.scheduler.restart import descendants
 from awe_server.scheduler.split import index_candidates
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     ENDED_JOBS,
+    RUNNING_TASKS,
     Context,
     Document,
     FinishTask,
@@ -45,7 +46,7 @@ from awe_server.scheduler.why import why_job, why_workunit
 from shared_models.errors import AweError, ClientNotFound, StaleExchange
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.messages import ExchangeRequest, Free, Report
-from shared_models.states import FailureKind, JobState, WorkunitState
+from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 from shared_models.times import rfc3339
 from tests.builders import GIB, PLENTY, a_job, a_profile, job_id
 from tests.property.scheduler_model import FakeClient, Server
@@ -288,7 +289,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 jobs.recover_job(state, ctx, job.id)
 
     def adjust(self, a: int, b: int, c: int) -> None:
-        """What a job is like."""
+        """What a job is like, or an input of it."""
         job = self.a_job(a)
         if job is None:
             return
@@ -297,6 +298,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 jobs.set_priority(self.state, self.ctx, job.id, c % 5)
             case 2:
                 jobs.set_clientgroups(self.state, self.ctx, job.id, GROUPS[c % len(GROUPS)])
+            case 3 if c % 4 == 0:
+                task = job.tasks[c % len(job.tasks)]
+                runs = task.state in RUNNING_TASKS and not task.finishing
+                cut_is_void(self.state, self.ctx, task.id, task.generation, "input was replaced")
+                assert task.state is TaskState.SUSPEND or not runs
             case 3:
                 jobs.set_expiration(self.state, self.ctx, job.id, f"{c}H")
             case _:

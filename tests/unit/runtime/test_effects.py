@@ -1,6 +1,7 @@
 """Effects on a real node store: inputs looked at, outputs made whole, failures told or tried again."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -236,23 +237,69 @@ async def test_a_full_disk_is_waited_for_and_named(site: Site, monkeypatch: pyte
     await eventually(lambda: not site.engine.troubles)
 
 
-async def test_a_lost_part_suspends_naming_output_and_rank(site: Site) -> None:
-    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}], totalwork=2))
+async def upload(site: Site, grant: Any, **contents: bytes) -> dict[str, Any]:
+    """Upload outputs by name; the report of success."""
+    outputs = []
+    for io in grant.task.outputs:
+        if (content := contents.get(io["filename"])) is not None:
+            fact = await site.nodes.put_part(io["node"], grant.rank, grant.attempt, stream(content))
+            outputs.append({"filename": io["filename"], "size": fact.size, "md5": fact.md5})
+    return {**done(grant), "outputs": outputs}
+
+
+async def test_lost_parts_suspend_by_name_and_resume_makes_those_again_and_no_others(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "a"}, {"filename": "b"}], totalwork=4))
     await site.until(job_id, "queued")
-    grants = await site.fetch(2)
-    node = grants[0].task.outputs[0]["node"]
-    for grant in grants:
-        await site.nodes.put_part(node, grant.rank, grant.attempt, stream(b"x"))
-    for path in (site.root / "nodes" / "parts" / node).glob("2.*"):
-        path.unlink()
-    fact = {"filename": "out.txt", "size": 1, "md5": "9dd4e461268c8034f5c8564e155c67a6"}
-    await site.exchange(reports=[{**done(grant), "outputs": [fact]} for grant in grants])
+    grants = await site.fetch(4)
+    reports = [await upload(site, grant, a=b"a%d" % grant.rank, b=b"b%d" % grant.rank) for grant in grants]
+    a, b = [io["node"] for io in grants[0].task.outputs]
+    for node, rank in ((b, 2), (b, 3), (a, 3)):
+        for path in (site.root / "nodes" / "parts" / node).glob(f"{rank}.*"):
+            path.unlink()
+    await site.exchange(reports=reports)
     shown = await site.until(job_id, "suspend")
-    assert shown["notes"] == "output out.txt: part 2 is missing"
-    await site.nodes.put_part(node, 2, grants[1].attempt, stream(b"x"))
+    assert shown["notes"] == "output a: part 3 is missing; output b: parts 2, 3 are missing"
+    assert shown["remainwork"] == 2
     await site.engine.do(resume_job, job_id)
-    shown = await site.until(job_id, "completed")
-    assert await site.text(node) == b"xx"
+    grants = await site.fetch(9)
+    assert [(grant.rank, grant.attempt) for grant in grants] == [(2, 2), (3, 2)]
+    await site.exchange(reports=[await upload(site, g, a=b"A%d" % g.rank, b=b"B%d" % g.rank) for g in grants])
+    await site.until(job_id, "completed")
+    assert (await site.text(a), await site.text(b)) == (b"a1A2A3a4", b"b1B2B3b4")
+
+
+async def test_many_lost_parts_are_named_in_short(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out"}], totalwork=40))
+    await site.until(job_id, "queued")
+    reports = [await upload(site, grant, out=b"x") for grant in await site.fetch(40)]
+    shutil.rmtree(site.root / "nodes" / "parts")
+    await site.exchange(reports=reports)
+    shown = await site.until(job_id, "suspend")
+    assert shown["notes"].startswith("output out: parts 1, 2, 3, ")
+    assert shown["notes"].endswith(" 10 and 30 more are missing")
+    assert shown["remainwork"] == 40
+
+
+async def test_what_was_made_whole_before_a_crash_is_not_missed_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assemble = NodeStore.assemble
+
+    async def full(self: NodeStore, node_id: str, *args: Any, **kw: Any) -> Any:
+        if node_id == b and refusing:
+            raise NoSpace()
+        return await assemble(self, node_id, *args, **kw)
+
+    monkeypatch.setattr(NodeStore, "assemble", full)
+    job_id = await site.submit(task(outputs=[{"filename": "a"}, {"filename": "b"}], totalwork=2))
+    await site.until(job_id, "queued")
+    grants, refusing = await site.fetch(2), [True]
+    a, b = [io["node"] for io in grants[0].task.outputs]
+    await site.exchange(reports=[await upload(site, grant, a=b"a", b=b"b") for grant in grants])
+    await eventually(lambda: bool(site.engine.troubles))
+    refusing.clear()
+    await site.until(job_id, "completed")
+    assert (await site.text(a), await site.text(b)) == (b"aa", b"bb")
 
 
 async def test_F_02_a_result_that_the_store_lost_is_missed_before_outputs_are_made_whole(site: Site) -> None:
@@ -263,7 +310,12 @@ async def test_F_02_a_result_that_the_store_lost_is_missed_before_outputs_are_ma
     await site.engine.put(Delete("workunits", f"{job_id}_0_2"))
     await site.exchange(reports=reports[2:])
     shown = await site.until(job_id, "suspend")
-    assert shown["notes"] == f"the result of workunit {job_id}_0_2 is not in the store"
+    assert shown["notes"] == "the store has results of 2 workunits, of 3: that of rank 2 is missing"
+    await site.engine.do(resume_job, job_id)
+    (grant,) = await site.fetch(9)
+    assert grant.rank == 2
+    await site.exchange(reports=[{**done(grant), "outputs": []}])
+    await site.until(job_id, "completed")
 
 
 async def test_recompute_makes_new_nodes_and_drops_the_old(site: Site) -> None:

@@ -141,21 +141,22 @@ async def get_job(
     With `wait_s` the reply comes when the job has ended (completed, suspend, failed-permanent, deleted) or
     the time is over; with `revision` as well, as soon as the job differs from that revision.
     """
-    job, tasks = await services.engine.job_documents(job_id)
+    engine = services.engine
+    job = await engine.job_head(job_id)
     policy.allow(caller, Right.READ, job)
     flags = {name: getattr(query, name) for name in ("why", "position", "report", "perf")}
     if any(flags.values()):
         face, _ = one_of(flags, "")
-        faces: dict[str, Callable[[Services, Document, list[Document]], Awaitable[Any]]] = {
+        faces: dict[str, Callable[[Services, Document], Awaitable[Any]]] = {
             "why": job_look.why,
             "position": job_look.position,
             "report": job_look.report,
             "perf": job_look.perf,
         }
-        return ok(await faces[face](services, job, tasks))
+        return ok(await faces[face](services, job))
     if query.wait_s:
-        job, tasks = await job_look.wait(services.engine, job_id, query.wait_s, query.revision)
-    return await _job(services, (job, tasks), base_url)
+        await job_look.wait(engine, job_id, query.wait_s, query.revision)
+    return await _job(services, await engine.job_documents(job_id), base_url)
 
 
 class JobVerbs(Parameters):
@@ -204,7 +205,7 @@ async def steer(
 ) -> Response:
     """One verb at a time; those with a value are recompute, clientgroup, priority, pipeline, expiration."""
     engine = services.engine
-    job, _ = await engine.job_documents(job_id)
+    job = await engine.job_head(job_id)
     policy.allow(caller, Right.WRITE, job)
     verb, value = one_of(dict(query), "requested job operation not supported")
     try:
@@ -320,7 +321,7 @@ async def delete(
     job_id: JobId, services: Served, caller: Asking, query: Annotated[DeleteParameters, Query()]
 ) -> Response:
     """Running work is told to stop. Without `full` the document stays, in state deleted."""
-    job, _ = await services.engine.job_documents(job_id)
+    job = await services.engine.job_head(job_id)
     policy.allow(caller, Right.DELETE, job)
     try:
         await _do(services.engine, "fail to delete job", verbs.delete_job, job_id, query.full)

@@ -21,26 +21,49 @@ ENDED = frozenset({JobState.COMPLETED, JobState.SUSPEND, JobState.FAILED_PERMANE
 #: All logs of one report together; with many workunits each gets only its end.
 MAX_REPORT_BYTES = 16 * 1024 * 1024
 
+MIN_PAUSE_S = 0.02
+PAUSE_PER_TASK_S = 0.0002
+MAX_PAUSE_S = 5.0
 
-async def wait(
-    engine: Engine, job_id: JobId, wait_s: float, revision: int | None
-) -> tuple[Document, list[Document]]:
-    """The job and its tasks as soon as it ended, or differs from `revision`, or the time is over."""
+
+async def wait(engine: Engine, job_id: JobId, wait_s: float, revision: int | None) -> None:
+    """Return as soon as the job ended, or differs from `revision`, or the time is over. Raises JobNotFound.
+
+    A job that changes all the time is shown once for many changes, see `_pause_s`. No document is built here.
+    """
     until = anyio.current_time() + min(wait_s, MAX_WAIT_S)
-    missed = False
     while True:
-        job, tasks = await engine.job_documents(job_id)
-        come = job["state"] in ENDED if revision is None else job["revision"] != revision
+        state, present, tasks = await _mark(engine, job_id)
         left_s = until - anyio.current_time()
-        if come or left_s <= 0:
-            return job, tasks
-        if job_id not in engine.state.jobs and job["state"] not in ENDED and not missed:
-            missed = True  # it has ended and left memory since it was looked at
-            continue
-        await engine.waiters.job(job_id, job["revision"], left_s)
+        if left_s <= 0 or (state in ENDED and revision != present):
+            return
+        if revision is None:
+            await engine.waiters.job_end(job_id, left_s)
+        elif revision == present:
+            await engine.waiters.job(job_id, present, left_s)
+        else:
+            await engine.waiters.job_end(job_id, min(left_s, _pause_s(tasks)))
+            return
 
 
-async def why(services: Services, job: Document, tasks: list[Document]) -> list[Any]:
+async def _mark(engine: Engine, job_id: JobId) -> tuple[str, int, int]:
+    """State, revision and number of tasks at this moment."""
+    live = engine.state.jobs.get(job_id)
+    if live is not None:
+        return live.state, live.revision, len(live.tasks)
+    stored = await engine.job_head(job_id)
+    return stored["state"], stored["revision"], len(stored["task_names"])
+
+
+def _pause_s(tasks: int) -> float:
+    """How long changes of a job of so many tasks are gathered for somebody who wants to see each.
+
+    A reply costs all the job's tasks: so one reader costs a few hundredths of a core, however much changes.
+    """
+    return min(MAX_PAUSE_S, MIN_PAUSE_S + tasks * PAUSE_PER_TASK_S)
+
+
+async def why(services: Services, job: Document) -> list[Any]:
     """What the job and its unfinished parts wait for; nothing once it is over."""
     engine = services.engine
     if job["id"] not in engine.state.jobs:
@@ -52,7 +75,7 @@ async def why(services: Services, job: Document, tasks: list[Document]) -> list[
     return rows
 
 
-async def position(services: Services, job: Document, tasks: list[Document]) -> dict[str, int]:
+async def position(services: Services, job: Document) -> dict[str, int]:
     """How many jobs are served before it. Raises BadRequest with AWE's text if it does not wait."""
     if JobState(job["state"]) not in ACTIVE_JOBS:
         raise BadRequest(f"job is not queued or in-progress, job state:{job['state']}")
@@ -82,8 +105,9 @@ def _groups(info: Document) -> set[str]:
     return {name for name in str(info.get("clientgroups") or "").split(",") if name}
 
 
-async def report(services: Services, job: Document, tasks: list[Document]) -> Document:
+async def report(services: Services, job: Document) -> Document:
     """What a job's commands printed. Raises TooLarge if it has too many workunits for one reply."""
+    job, tasks = await services.engine.job_documents(JobId(job["id"]))
     count = sum(task["totalwork"] for task in tasks)
     if count > MAX_PAGE:
         raise TooLarge(
@@ -127,8 +151,9 @@ async def _units(engine: Engine, job_id: str) -> dict[str, Document]:
     return {unit["id"]: unit for unit in page.documents}
 
 
-async def perf(services: Services, job: Document, tasks: list[Document]) -> Document:
+async def perf(services: Services, job: Document) -> Document:
     """AWE's performance document. Raises NotFound before the job has ended, as AWE does; TooLarge."""
+    job, tasks = await services.engine.job_documents(JobId(job["id"]))
     if JobState(job["state"]) not in ENDED:
         raise NotFound(f"no performance document yet: job {job['id']} is {job['state']}")
     count = sum(task["totalwork"] for task in tasks)

@@ -30,6 +30,7 @@ from awe_server.api.work_list import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.cuts import cut_node
+from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Checkout, checkout
@@ -48,7 +49,15 @@ from shared_models.errors import (
     QueueSuspended,
     WorkunitNotFound,
 )
-from shared_models.ids import ClientId, WorkunitId, decode_workunit_id, split_task_id, split_workunit_id
+from shared_models.ids import (
+    ClientId,
+    JobId,
+    TaskId,
+    WorkunitId,
+    decode_workunit_id,
+    split_task_id,
+    split_workunit_id,
+)
 from shared_models.limits import MAX_LOG_BYTES
 from shared_models.states import WorkunitState
 from shared_models.views import WorkunitView
@@ -142,12 +151,15 @@ async def _joined(engine: Engine, units: list[Document], base_url: str) -> list[
 
     A workunit whose job or task was removed meanwhile, or in a crash, is left out.
     """
+    wanted: dict[JobId, dict[TaskId, None]] = {}
+    for unit in units:
+        wanted.setdefault(JobId(unit["jobid"]), {})[TaskId(unit["taskid"])] = None
     jobs: dict[str, Document] = {}
     tasks: dict[str, Document] = {}
-    for job_id in dict.fromkeys(unit["jobid"] for unit in units):
+    for job_id, task_ids in wanted.items():
         with suppress(JobNotFound):
-            jobs[job_id], of_job = await engine.job_documents(job_id)
-            tasks |= {task["id"]: task for task in of_job}
+            jobs[job_id], of_job = await engine.job_part(job_id, task_ids)
+            tasks |= of_job
     return [
         views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url)
         for unit in units
@@ -228,16 +240,16 @@ async def write_log(
 
 async def _unit(engine: Engine, work: WorkunitId) -> Joined:
     """A workunit, its task and its job, live or stored. Raises WorkunitNotFound."""
-    job_id, _ = split_task_id(split_workunit_id(work)[0])
+    task_id = split_workunit_id(work)[0]
+    job_id, _ = split_task_id(task_id)
     live = await engine.look(_live_unit, work)
     unit = live or (await engine.finished([work])).get(work)
     if unit is None:
         raise WorkunitNotFound(workunit_id=work)
-    job, tasks = await engine.job_documents(job_id)
-    task = next((task for task in tasks if task["id"] == unit["taskid"]), None)
-    if task is None:
+    job, tasks = await engine.job_part(job_id, [task_id])
+    if task_id not in tasks:
         raise WorkunitNotFound(workunit_id=work)
-    return unit, task, job
+    return unit, tasks[task_id], job
 
 
 def _live_unit(state: State, work: WorkunitId) -> Document | None:
@@ -339,6 +351,7 @@ async def put_report(
     )
     engine, client_id = services.engine, ClientId(query.client)
     await keep_printed(services, printed(engine.state, client_id, found, extras.texts.items()))
+    [found] = await as_delivered(engine.state, services.nodes, client_id, [found])
     finished = await engine.finished([work])
     try:
         await engine.do(report, client_id, found, finished)

@@ -19,8 +19,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 from awe_server.runtime import deletions, recovery
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
-from awe_server.runtime.ended import Ended
 from awe_server.runtime.events import EventLog, log_fact
+from awe_server.runtime.job_documents import JobDocuments
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
 from awe_server.scheduler.demands import offer_skipped
@@ -30,17 +30,14 @@ from awe_server.store.base import (
     Collection,
     Delete,
     DeleteWhere,
-    Document,
-    Match,
     Operation,
     Put,
-    Query,
     Store,
     check_storable,
 )
 from awe_server.store.errors import StoreLocked
-from shared_models.errors import AweError, JobNotFound, ShuttingDown, Starting, StoreUnavailable
-from shared_models.ids import ClientId, JobId
+from shared_models.errors import AweError, ShuttingDown, Starting, StoreUnavailable
+from shared_models.ids import ClientId
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +46,6 @@ T = TypeVar("T")
 
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
-SLICE_TASKS = 1_000  #: tasks of a job whose documents are built without a pause
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -78,7 +74,7 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
-class Engine(Ended):
+class Engine(JobDocuments):
     """Owns the live state."""
 
     def __init__(
@@ -198,28 +194,6 @@ class Engine(Ended):
     async def _readable(self) -> None:
         self._check_loaded()
         await self._committer.settled()
-
-    async def job_documents(self, job_id: JobId) -> tuple[Document, list[Document]]:
-        """A job and its tasks, live or stored. Raises JobNotFound.
-
-        A live job of very many tasks is looked at in slices, the job itself first: it is never ahead of its
-        tasks, and others are served in between.
-        """
-        live = self.state.jobs.get(job_id)
-        if live is not None:
-            job = views.job_document(live)
-            documents: list[Document] = []
-            for start in range(0, len(live.tasks), SLICE_TASKS):
-                if start:
-                    await asyncio.sleep(0)
-                documents += map(views.task_document, live.tasks[start : start + SLICE_TASKS])
-            await self._committer.settled()
-            return job, documents
-        document = await self.get("jobs", job_id)
-        if document is None:
-            raise JobNotFound(job_id=job_id[:100])
-        tasks = await self._store.find("tasks", Query((Match("jobid", (job_id,)),), order="index"))
-        return document, tasks.documents
 
     # -- committing ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from awe_server.scheduler.demands import Demand, eligible_demands, unfit
-from awe_server.scheduler.state import State
+from awe_server.scheduler.state import ACTIVE_JOBS, State
 from shared_models.errors import ShuttingDown, Unavailable
 from shared_models.ids import ClientId, JobId
 
@@ -47,7 +47,8 @@ class Waiters:
         self._tried: dict[ClientId, int] = {}  #: version up to which a client has asked
         self._told: set[ClientId] = set()  #: were told something while they did not wait
         self._chains: set[Demand] = set()  #: demands that will be looked at again soon
-        self._jobs: dict[JobId, set[_Future]] = {}
+        self._jobs: dict[JobId, set[_Future]] = {}  #: readers that wait for any change
+        self._ends: dict[JobId, set[_Future]] = {}  #: readers that wait for the end
         self._job_waits = 0
 
     # -- clients ---------------------------------------------------------------------------------------------
@@ -185,12 +186,22 @@ class Waiters:
         job = self._state().jobs.get(job_id)
         if job is not None and job.revision != revision:
             return True
+        return await self._read(self._jobs, job_id, timeout_s)
+
+    async def job_end(self, job_id: JobId, timeout_s: float) -> bool:
+        """Wait until the job has ended or is suspended; as `job`, but no other change wakes the reader."""
+        job = self._state().jobs.get(job_id)
+        if job is not None and job.state not in ACTIVE_JOBS:
+            return True
+        return await self._read(self._ends, job_id, timeout_s)
+
+    async def _read(self, readers: dict[JobId, set[_Future]], job_id: JobId, timeout_s: float) -> bool:
         if self._closed:
             raise ShuttingDown()
         if self._job_waits >= MAX_JOB_WAITS:
             raise Unavailable("too many requests wait for jobs to change; ask without wait_s")
         future: _Future = asyncio.get_running_loop().create_future()
-        self._jobs.setdefault(job_id, set()).add(future)
+        readers.setdefault(job_id, set()).add(future)
         self._job_waits += 1
         try:
             async with asyncio.timeout(timeout_s):
@@ -199,30 +210,36 @@ class Waiters:
             return False
         finally:
             self._job_waits -= 1
-            futures = self._jobs.get(job_id)
+            futures = readers.get(job_id)
             if futures is not None:
                 futures.discard(future)
                 if not futures:
-                    del self._jobs[job_id]
+                    del readers[job_id]
 
     def revised(self, jobs: Iterable[JobId]) -> None:
         """These jobs changed, durably."""
         for job_id in jobs:
-            for future in self._jobs.get(job_id, ()):
-                if not future.done():
-                    future.set_result(True)
+            _wake(self._jobs.get(job_id, ()), True)
+            if job_id in self._ends:
+                job = self._state().jobs.get(job_id)
+                if job is None or job.state not in ACTIVE_JOBS:
+                    _wake(self._ends[job_id], True)
 
     def close(self) -> None:
         """End every wait: the server stops."""
         self._closed = True
         for client_id in list(self._clients):
             self._end(client_id, False)
-        for futures in self._jobs.values():
-            for future in futures:
-                if not future.done():
-                    future.set_result(False)
+        for futures in (*self._jobs.values(), *self._ends.values()):
+            _wake(futures, False)
 
     @property
     def counts(self) -> tuple[int, int]:
         """Waiting clients and waiting readers, for metrics."""
         return len(self._clients), self._job_waits
+
+
+def _wake(futures: Iterable[_Future], outcome: bool) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(outcome)

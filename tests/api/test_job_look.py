@@ -60,20 +60,90 @@ async def test_a_job_that_ends_and_leaves_memory_during_the_first_look_is_not_wa
     seen = await api.ok("GET", f"/job/{job['id']}")
     query = f"revision={seen['revision']}" if revision else ""
     engine, looks = api.services.engine, list[Any]()
-    documents = engine.job_documents
+    head = engine.job_head
 
     async def slow(job_id: JobId) -> Any:
-        found = await documents(job_id)
-        looks.append(found)
-        if len(looks) == 2:
+        looks.append(await head(job_id))
+        if len(looks) == 1:
             await api.report(work)
             await eventually(lambda: job_id not in engine.state.jobs)
-        return found
+        return looks[-1]
 
-    monkeypatch.setattr(engine, "job_documents", slow)
+    monkeypatch.setattr(engine, "job_head", slow)
     with anyio.fail_after(5):
         shown = await api.ok("GET", f"/job/{job['id']}?wait_s=30&{query}")
     assert shown["state"] == "completed"
+
+
+def whole_jobs(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[JobId]:
+    """Note each time all tasks of a job are asked for."""
+    engine, asked = api.services.engine, list[JobId]()
+    documents = engine.job_documents
+
+    async def job_documents(job_id: JobId) -> Any:
+        asked.append(job_id)
+        return await documents(job_id)
+
+    monkeypatch.setattr(engine, "job_documents", job_documents)
+    return asked
+
+
+async def test_waiting_shows_the_job_once_however_often_it_changes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await api.submit()
+    asked = whole_jobs(api, monkeypatch)
+    async with anyio.create_task_group() as group:
+        group.start_soon(api.ok, "GET", f"/job/{job['id']}?wait_s=30")
+        await eventually(lambda: waits_of(api))
+        for name in "abc":
+            await api.ok("PUT", f"/job/{job['id']}?pipeline={name}")
+        assert asked == []
+        await api.ok("PUT", f"/job/{job['id']}?suspend")
+    assert asked == [job["id"]]
+
+
+async def test_a_reader_of_revisions_sees_many_changes_as_one_and_the_end_at_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_look, "_pause_s", lambda tasks: 1000.0 * tasks)
+    job = await api.submit()
+    asked, found = whole_jobs(api, monkeypatch), list[Any]()
+
+    async def wait() -> None:
+        found.append(await api.ok("GET", f"/job/{job['id']}?wait_s=30&revision={job['revision']}"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waits_of(api))
+        for name in "abc":
+            await api.ok("PUT", f"/job/{job['id']}?pipeline={name}")
+        assert (asked, found) == ([], [])
+        await api.ok("PUT", f"/job/{job['id']}?suspend")
+    assert (found[0]["state"], found[0]["info"]["pipeline"]) == ("suspend", "c")
+    assert asked == [job["id"]]
+
+
+def test_changes_of_larger_jobs_are_gathered_for_longer() -> None:
+    pauses = [job_look._pause_s(tasks) for tasks in (1, 1_000, 20_000, 100_000)]
+    assert pauses[0] < 0.1
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == job_look.MAX_PAUSE_S
+
+
+async def test_what_is_about_a_job_or_one_workunit_asks_for_no_other_task(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await api.submit()
+    asked = whole_jobs(api, monkeypatch)
+    for face in ("why", "position"):
+        await api.ok("GET", f"/job/{job['id']}?{face}")
+    await api.ok("PUT", f"/job/{job['id']}?priority=3")
+    await api.ok("GET", f"/work/{job['id']}_0_0")
+    await api.ok("GET", "/work")
+    await api.ok("DELETE", f"/job/{job['id']}")
+    await api.refused("DELETE", "/job/unknown", 404, "job_not_found")
+    assert asked == []
 
 
 async def test_waiting_ends_with_its_time_or_at_once_when_nothing_is_to_come(api: Api) -> None:

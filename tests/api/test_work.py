@@ -1,11 +1,12 @@
 """/work: checkout, reports, lists, secrets."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 from shared_models.errors import JobNotFound
-from shared_models.ids import JobId
+from shared_models.ids import JobId, TaskId
 from shared_models.limits import MAX_LOG_BYTES
 from tests.api.conftest import Api
 from tests.support.golden import encoded, recorded, shape_problems
@@ -337,12 +338,12 @@ async def test_a_workunit_whose_job_is_gone_is_left_out_of_the_list(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, gone = await api.submit(), await api.submit()
-    documents = api.services.engine.job_documents
+    part = api.services.engine.job_part
 
-    async def job_documents(job_id: JobId) -> Any:
+    async def job_part(job_id: JobId, task_ids: Collection[TaskId]) -> Any:
         if job_id == gone["id"]:
             raise JobNotFound(job_id=job_id)
-        return await documents(job_id)
+        return await part(job_id, task_ids)
 
-    monkeypatch.setattr(api.services.engine, "job_documents", job_documents)
+    monkeypatch.setattr(api.services.engine, "job_part", job_part)
     assert [row["jobid"] for row in (await get(api, ""))["data"]] == [kept["id"]]

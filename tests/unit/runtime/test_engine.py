@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from awe_server.runtime import engine as engine_module
+from awe_server.runtime import job_documents
 from awe_server.scheduler.jobs import delete_job, resubmit_job, suspend_job
 from awe_server.scheduler.queue import queue_counts
 from awe_server.scheduler.state import Context, FinishTask, State
@@ -354,7 +354,7 @@ async def test_a_document_that_cannot_be_stored_is_refused_alone() -> None:
 async def test_others_are_served_while_the_documents_of_a_wide_job_are_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_module, "SLICE_TASKS", 2)
+    monkeypatch.setattr(job_documents, "SLICE_TASKS", 2)
     shop = await Workshop().start()
     job_id = await shop.submit(*(task(str(i)) for i in range(5)))
     turns = 0

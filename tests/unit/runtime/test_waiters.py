@@ -6,8 +6,9 @@ import pytest
 
 from awe_server.runtime.waiters import FIRST_WAVE, Waiters
 from awe_server.scheduler.demands import Demand
-from awe_server.scheduler.state import Client, State
+from awe_server.scheduler.state import Client, Job, State
 from shared_models.ids import ClientId, JobId
+from shared_models.states import JobState
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
@@ -157,11 +158,28 @@ async def test_readers_of_a_job_wake_when_it_changes_and_not_for_others() -> Non
     assert farm.waiters.counts == (0, 0)
 
 
+async def test_who_waits_for_the_end_of_a_job_sleeps_through_its_other_changes() -> None:
+    farm = Farm()
+    job = Job(JobId("j"), 1, {}, {})
+    farm.state.jobs[job.id] = job
+    reader = asyncio.create_task(farm.waiters.job_end(job.id, 5.0))
+    await eventually(lambda: farm.waiters.counts[1] == 1)
+    farm.waiters.revised([job.id])
+    await asyncio.sleep(0)
+    assert not reader.done()
+    job.state = JobState.SUSPEND
+    farm.waiters.revised([job.id])
+    assert await reader
+    assert await farm.waiters.job_end(job.id, 5.0)
+    assert farm.waiters.counts == (0, 0)
+
+
 async def test_closing_ends_every_wait() -> None:
     farm = Farm(3)
     tasks = await farm.all_wait()
     reader = asyncio.create_task(farm.waiters.job(JobId("j"), 0, 5.0))
+    other = asyncio.create_task(farm.waiters.job_end(JobId("j"), 5.0))
     await asyncio.sleep(0)
     farm.waiters.close()
-    assert await asyncio.gather(*tasks, reader) == [False] * 4
+    assert await asyncio.gather(*tasks, reader, other) == [False] * 5
     assert not await farm.wait(ClientId("c0"))

@@ -14,6 +14,9 @@ from tests.support.containers import IMAGE, TestEngine, engine_or_skip
 from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
 
+#: Known in a process list by its number, also while others run these tests.
+LONG_S = 1_000_000 + os.getpid()
+
 
 @pytest.fixture(scope="module", params=["podman", "docker"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEngine]:
@@ -129,15 +132,17 @@ def test_failures_are_told_apart(
 
 
 def test_a_time_limit_ends_the_container_whatever_it_ignores(site: AweEnv, engine: TestEngine) -> None:
-    job_id = site.submit(boxed("-c 'trap \"\" TERM; sleep 600; sleep 600'", time_limit_s=1, max_failures=1))
+    job_id = site.submit(
+        boxed(f"-c 'trap \"\" TERM; sleep {LONG_S}; sleep {LONG_S}'", time_limit_s=1, max_failures=1)
+    )
     site.wait_for(job_id, "suspend")
     assert site.data("GET", f"/work/{job_id}_0_0")["exit"]["kind"] == "timeout"
     assert engine.containers() == []
-    assert not [line for line in process_list() if "sleep 600" in line]
+    assert not [line for line in process_list() if f"sleep {LONG_S}" in line]
 
 
 def test_a_deleted_job_takes_its_container_along(site: AweEnv, engine: TestEngine) -> None:
-    job_id = site.submit(boxed("-c 'sleep 601; sleep 601'"))
+    job_id = site.submit(boxed(f"-c 'sleep {LONG_S}; true'"))
     eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], show=engine.containers)
     site.data("DELETE", f"/job/{job_id}")
     eventually_sync(lambda: engine.containers() == [], within_s=30)
@@ -188,7 +193,8 @@ def running_alone(server: AweEnv, engine: TestEngine, group: str) -> tuple[Proce
     """A client and a job whose container runs on it."""
     client = server.start_client("--containers", engine.name, group=group, slots=1)
     job = boxed(
-        "-c 'echo $AWE_ATTEMPT > out; test $AWE_ATTEMPT = 2 || sleep 602'", outputs=[{"filename": "out"}]
+        f"-c 'echo $AWE_ATTEMPT > out; test $AWE_ATTEMPT = 2 || sleep {LONG_S}'",
+        outputs=[{"filename": "out"}],
     )
     job_id = server.submit({**job, "info": {"clientgroups": group}})
     eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], within_s=30)
@@ -199,7 +205,7 @@ def test_a_killed_daemon_leaves_no_container(server: AweEnv, engine: TestEngine)
     client, job_id = running_alone(server, engine, "killed")
     client.kill()
     eventually_sync(lambda: engine.containers() == [], within_s=20, show=engine.containers)
-    assert not [line for line in process_list() if "sleep 602" in line]
+    assert not [line for line in process_list() if f"sleep {LONG_S}" in line]
     server.data("DELETE", f"/job/{job_id}")
 
 

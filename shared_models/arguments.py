@@ -31,7 +31,10 @@ _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 class InputNames:
-    """Finds which input an `@` names: the longest filename that stands there and does not go on."""
+    """Finds which input an `@` names: the longest filename that stands there and does not go on.
+
+    A folder goes on with what lies in it: `@bt2/lambda`.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.plain: set[str] = set()  #: names made only of letters, digits, `_ . -`
@@ -47,7 +50,7 @@ class InputNames:
         """Give the input whose name stands at `start`, right after the `@`."""
         for length, names in self.odd:
             candidate = word[start : start + length]
-            if candidate in names and not _NAME.match(word, start + length):
+            if candidate in names and (candidate.endswith("/") or not _NAME.match(word, start + length)):
                 return candidate
         found = _NAME.match(word, start)
         return found.group() if found and found.group() in self.plain else None

@@ -10,6 +10,9 @@ MAX_TOTALWORK = 10_000_000  #: workunits of one task
 MAX_IO = 1_000  #: inputs, outputs or predata of one task
 MAX_NAME_CHARS = 255  #: a task name; a file name is bounded in bytes by the same number
 MAX_PATH_BYTES = 1_024  #: a relative file path
+MAX_MEMBERS = 1_000_000  #: files, folders and links of one archive
+MAX_MEMBER_DEPTH = 100  #: folders that a member of an archive lies in
+MAX_PATTERNS = 32  #: outputs of one task that are patterns: each is compared with all others
 MAX_WORD_BYTES = (
     131_071  #: one word of a command line, or one variable: Linux starts no process with a longer one
 )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from shared_models.documents import Info, JobDocument, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.limits import MAX_INFO_BYTES, MAX_TASK_DOCUMENT_BYTES, MAX_TASK_NAMES_BYTES, MAX_TASKS
-from shared_models.locations import OwnHosts
+from shared_models.locations import Closed, OwnHosts, Reach, no_roots
 from shared_models.meaning import check_info
 from shared_models.model_errors import explain
 from shared_models.problems import Problems, shown
@@ -23,10 +23,13 @@ from shared_models.task_meaning import TaskCheck
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_job_document(raw: bytes, *, own_hosts: Collection[str] = ()) -> JobDocument:
+def parse_job_document(
+    raw: bytes, *, own_hosts: Collection[str] = (), closed: Closed = no_roots
+) -> JobDocument:
     """Read a submitted job document.
 
     `own_hosts` are the addresses (`http://host:port`) of this server itself: files there are its own.
+    `closed` says why jobs may not use the file of a path; as it is, they may use none.
     Raises InvalidDocument with up to 20 problems, each `<field path>: <what is wrong>`; TooLarge.
     """
     data = read_json(raw)
@@ -42,7 +45,7 @@ def parse_job_document(raw: bytes, *, own_hosts: Collection[str] = ()) -> JobDoc
     document = _build(JobDocument, job, "", {}, problems)
     if document is None:
         problems.refuse()
-    _check_meaning(document, raw_tasks, OwnHosts(own_hosts), problems)
+    _check_meaning(document, raw_tasks, Reach(OwnHosts(own_hosts), closed), problems)
     problems.raise_if_any()
     return document
 
@@ -89,9 +92,9 @@ def _check_size(part: object, path: str, limit: int) -> None:
         raise TooLarge(f"{path}: has {size} bytes, the limit is {limit}")
 
 
-def _check_meaning(document: JobDocument, raw_tasks: list[Any], own: OwnHosts, problems: Problems) -> None:
+def _check_meaning(document: JobDocument, raw_tasks: list[Any], reach: Reach, problems: Problems) -> None:
     check_info(document.info, problems)
-    check = TaskCheck(own, problems)
+    check = TaskCheck(reach, problems)
     for i, (task, raw) in enumerate(zip(document.tasks, raw_tasks, strict=True)):
         check(task, f"tasks[{i}]", map_form(raw))
     names = sum(len(task.taskid.encode()) for task in document.tasks)

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from shared_models.archives import is_archive
 from shared_models.arguments import InputNames, split_words, unknown_references
 from shared_models.documents import Command, Environ, PartInfo, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.file_meaning import check_files, name_problem
 from shared_models.limits import MAX_ARGS_CHARS, MAX_ENVIRON_CHARS, MAX_REFERENCE_STEPS, MAX_WORD_BYTES
-from shared_models.locations import OwnHosts
+from shared_models.locations import Reach
 from shared_models.meaning import check_groups, task_name_problem
 from shared_models.nearest import did_you_mean, near_miss
 from shared_models.paths import normal_relative_path
@@ -23,8 +24,8 @@ _MAX_COMPARISONS = 5_000
 class TaskCheck:
     """Checks the tasks of one document; what costs time is bounded over all of them together."""
 
-    def __init__(self, own: OwnHosts, problems: Problems) -> None:
-        self.own = own
+    def __init__(self, reach: Reach, problems: Problems) -> None:
+        self.reach = reach
         self.problems = problems
         self.comparisons_left = _MAX_COMPARISONS
         self.steps_left = MAX_REFERENCE_STEPS
@@ -41,7 +42,7 @@ class TaskCheck:
             task.dependsOn = list(dict.fromkeys(task.dependsOn))
         if task.clientgroups:
             task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
-        check_files(task, path, names, self.own, self.problems)
+        check_files(task, path, names, self.reach, self.problems)
         inputs = [io.filename for io in task.inputs]
         if task.partinfo is not None:
             self._partinfo(task.partinfo, inputs, f"{path}.partinfo")
@@ -60,6 +61,8 @@ class TaskCheck:
         if normal not in inputs:
             hint = did_you_mean(normal, inputs)
             self.problems.add(path, f"'{name[:200]}' is not an input of this task{hint}")
+        elif is_archive(normal):
+            self.problems.add(path, f"'{name[:200]}' is a folder or a pattern; name a single file")
         return normal
 
     def _command(self, cmd: Command, inputs: list[str], path: str) -> None:

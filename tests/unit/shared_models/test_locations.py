@@ -6,12 +6,12 @@ import pytest
 
 from shared_models.documents import IO
 from shared_models.errors import InvalidDocument
-from shared_models.locations import OwnHosts, settle_input, settle_output
+from shared_models.locations import OwnHosts, Reach, settle_input, settle_output
 from tests.unit.shared_models.samples import NODE, OTHER_NODE, OWN, parse_task
 
 SHOCK = "http://shock:7445"
 NOT_HERE = "is not this server, and outputs are kept only here"
-OURS = OwnHosts([OWN, "awe.example.org:80", "https://site.org/awe/"])
+OURS = Reach(OwnHosts([OWN, "awe.example.org:80", "https://site.org/awe/"]))
 
 
 def settled(**given: Any) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_refused_output(given: dict[str, str], problem: str) -> None:
 
 def test_without_own_hosts_every_host_is_foreign() -> None:
     io = IO(filename="f", host=OWN, node=NODE)
-    assert settle_input(io, OwnHosts()) is None
+    assert settle_input(io, Reach(OwnHosts())) is None
     assert io.host == OWN
 
 

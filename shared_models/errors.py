@@ -13,7 +13,7 @@ AweError                      internal            500
 ├─ BadRange                   bad_range           416
 ├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, Starting,
 │                                                   ShuttingDown
-├─ NoSpace                    no_space            507
+├─ NoSpace                    no_space            507   QuotaExceeded
 └─ ServerUnreachable          server_unreachable  client side only
 
 Every class that crosses the wire stands here: the server turns a class into its status and code in one
@@ -251,6 +251,12 @@ class NoSpace(AweError):
     code = "no_space"
     http_status = 507
     retryable = True
+
+
+class QuotaExceeded(NoSpace):
+    """The node store's quota is used up: {used_bytes} of {limit_bytes} bytes are taken."""
+
+    code = "quota_exceeded"
 
 
 class ServerUnreachable(AweError):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from awe_server.store.base import Page
-from shared_models.errors import AweError, BadRange, InvalidDocument
+from shared_models.errors import AweError, BadRange, InvalidDocument, QuotaExceeded
 
 JSON = "application/json"
 MAX_SHOWN_CHARS = 1_000  #: of one error text: names in it come from outside
@@ -78,6 +78,7 @@ def refused(error: AweError, *, status: int | None = None, prefix: str = "") -> 
     headers = {"Retry-After": "1"} if error.retryable else {}
     if isinstance(error, BadRange) and "total" in error.fields:
         headers["Content-Range"] = f"bytes */{error.fields['total']}"
+    more = error.fields if isinstance(error, QuotaExceeded) else {}
     return refusal(
-        status or error.http_status, [prefix + text for text in texts], error.code, headers=headers
+        status or error.http_status, [prefix + text for text in texts], error.code, headers=headers, **more
     )

@@ -1,11 +1,12 @@
 """Files that are whole or not there: write beside, hash, fsync, rename, fsync the folder; never patched."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
 import anyio
@@ -19,8 +20,9 @@ from awe_server.data.files import (
     no_space_mapped,
     walk,
 )
-from awe_server.data.indexes import SIDECAR_SUFFIX
+from awe_server.data.indexes import SIDECAR_SUFFIX, sidecar
 from awe_server.data.ports import FileFact
+from awe_server.data.quota import Quota
 from shared_models.errors import NoSpace
 from shared_models.limits import MIB
 
@@ -28,11 +30,19 @@ BUFFER_BYTES = MIB  #: what one thread call writes and hashes
 
 
 class Writer:
-    """One file on its way to its place. Used from one thread at a time; `abort` may come from another one."""
+    """One file on its way to its place. Used from one thread at a time; `abort` may come from another one.
 
-    def __init__(self, folder: Path, floor_bytes: int) -> None:
+    `is_admitted`: made of bytes that the quota has let in before.
+    """
+
+    def __init__(
+        self, folder: Path, floor_bytes: int, quota: Quota | None = None, *, is_admitted: bool = False
+    ) -> None:
         self._folder = folder
         self._floor_bytes = floor_bytes
+        self._quota = quota or Quota()
+        self._is_admitted = is_admitted
+        self._taken = 0  #: of the quota
         self._lock = threading.Lock()
         self._descriptor = -1
         self._temporary = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
@@ -42,7 +52,7 @@ class Writer:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Append bytes. Raises NoSpace before the disk is full."""
+        """Append bytes. Raises NoSpace before the disk is full, QuotaExceeded before the quota is passed."""
         with self._lock:
             self._write(data)
 
@@ -60,7 +70,7 @@ class Writer:
                 os.fsync(self._descriptor)
                 target = place(fact)
                 if check is None:
-                    os.rename(self._temporary, target)
+                    self._quota.rename(self._temporary, target)
                 else:
                     from_thread.run_sync(self._move, target, check)
                 self._over = True
@@ -70,7 +80,7 @@ class Writer:
 
     def _move(self, target: Path, check: Callable[[], object]) -> None:
         check()
-        os.rename(self._temporary, target)
+        self._quota.rename(self._temporary, target)
 
     def abort(self) -> None:
         """Remove what was written; nothing happens when the file is already in its place."""
@@ -81,10 +91,13 @@ class Writer:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._temporary.unlink(missing_ok=True)
+            self._quota.give(self._taken)
 
     def _write(self, data: bytes) -> None:
         if self._over:
             raise RuntimeError("the file is already finished or aborted")
+        self._quota.take(len(data), is_admitted=self._is_admitted)
+        self._taken += len(data)
         with no_space_mapped():
             if self._descriptor < 0:
                 self._open()
@@ -145,15 +158,21 @@ async def write_stream(
 class BlobStore:
     """Files under `root`/xx/yy/, each named `<owner>.<random>`, so that a file tells whose it is."""
 
-    def __init__(self, root: Path, floor_bytes: int) -> None:
+    def __init__(self, root: Path, floor_bytes: int, quota: Quota | None = None) -> None:
         self.root = root
         self.floor_bytes = floor_bytes
+        self.quota = quota or Quota()
 
     def path(self, name: str) -> Path:
         """Where a blob lies; `name` is the relative path that `add` gave."""
         return self.root / name
 
     def require(self, size: int) -> None:
+        """Raise NoSpace unless that many bytes fit above the floor, QuotaExceeded unless within the quota."""
+        self.quota.require(size)
+        self.require_free(size)
+
+    def require_free(self, size: int) -> None:
         """Raise NoSpace unless that many bytes fit above the floor."""
         with no_space_mapped():
             make_folder(self.root)
@@ -165,9 +184,9 @@ class BlobStore:
         token = secrets.token_hex(8)
         return f"{token[:2]}/{token[2:4]}/{owner}.{token}"
 
-    def writer(self, name: str) -> Writer:
+    def writer(self, name: str, *, is_admitted: bool = False) -> Writer:
         """A writer whose file will be the blob `name` (`finish(..., place=lambda _: path(name))`)."""
-        return Writer(self.path(name).parent, self.floor_bytes)
+        return Writer(self.path(name).parent, self.floor_bytes, self.quota, is_admitted=is_admitted)
 
     async def add(self, stream: AsyncIterable[bytes], owner: str) -> tuple[str, FileFact]:
         """Store a stream as a new blob. Raises NoSpace; then, or when the stream fails, nothing is kept."""
@@ -182,16 +201,28 @@ class BlobStore:
         with no_space_mapped():
             make_folder(target.parent)
             os.utime(source)  # young again: the collector leaves it alone until a document names it
-            os.link(source, target)
+            self.quota.link(source, target)
             fsync_folder(target.parent)
         return name
+
+    def link_indexes(self, source: Path, name: str, kinds: Iterable[str]) -> list[str]:
+        """Give a blob the index files of another one with the same bytes; those that were there."""
+        linked = []
+        target = self.path(name)
+        for kind in kinds:
+            with contextlib.suppress(FileNotFoundError), no_space_mapped():
+                os.link(sidecar(source, kind), sidecar(target, kind))
+                linked.append(kind)
+        if linked:
+            fsync_folder(target.parent)
+        return linked
 
     def remove(self, name: str) -> None:
         """Remove a blob and its indexes; fine if it is gone already. Open readers keep their bytes."""
         target = self.path(name)
-        target.unlink(missing_ok=True)
-        for sidecar in target.parent.glob(f"{target.name}.*{SIDECAR_SUFFIX}"):
-            sidecar.unlink(missing_ok=True)
+        self.quota.remove(target)
+        for index in target.parent.glob(f"{target.name}.*{SIDECAR_SUFFIX}"):
+            index.unlink(missing_ok=True)
 
     def walk(self) -> Iterator[os.DirEntry[str]]:
         """Every file below the root: blobs, their indexes, temporary files."""

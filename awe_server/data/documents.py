@@ -17,8 +17,12 @@ from awe_server.data.indexes import SIZE_UNIT_BYTES, size_units
 from awe_server.data.ports import FileFact, IndexFact
 from awe_server.store.base import Document
 from shared_models.errors import BadRequest, TooLarge
+from shared_models.expiration import expiration_s
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_DEPTH, MAX_NAME_CHARS, MAX_TOTALWORK
-from shared_models.times import rfc3339
+from shared_models.times import ZERO_TIME, rfc3339
+
+#: An expiration before this one means "never".
+EARLIEST = rfc3339(1.0)
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -72,6 +76,21 @@ def check_parts(count: int) -> dict[str, int] | None:
     return {"count": count} if count else None
 
 
+def expires_at(text: str, now_s: float) -> str:
+    """The time that `3D`, `12H` or `30M` from now is; "" is never. Raises BadRequest."""
+    if not text:
+        return ZERO_TIME
+    seconds = expiration_s(text)
+    if seconds is None:
+        raise BadRequest(f"expiration: '{text[:100]}' is not a time from now such as 30M, 12H or 3D")
+    return rfc3339(now_s + seconds)
+
+
+def has_expired(document: Document, now_s: float) -> bool:
+    """Whether a node's time has come."""
+    return bool(EARLIEST <= document["expiration"] < rfc3339(now_s))
+
+
 def new_document(
     node_id: str,
     now_s: float,
@@ -83,6 +102,7 @@ def new_document(
     job: str | None = None,
     task: str | None = None,
     header_lines: int = 0,
+    expiration: str = "",
 ) -> Document:
     """A node without content. Raises BadRequest, TooLarge."""
     return {
@@ -94,6 +114,7 @@ def new_document(
         "parts": check_parts(parts),
         "created_on": rfc3339(now_s),
         "last_modified": rfc3339(now_s),
+        "expiration": expires_at(expiration, now_s),
         "owner": owner,
         "job": job,
         "task": task,
@@ -118,8 +139,11 @@ def with_file(
     *,
     name: str = "",
     assembled: str | None = None,
+    indexes: Mapping[str, Any] | None = None,
 ) -> Document:
-    """A copy with new content: the indexes of the old content are gone, `size` is there at once."""
+    """A copy with new content: the indexes of the old content are gone; `size`, and `indexes` that came along
+    with the new one, are there at once.
+    """
     name = name or document["_name"]
     file = {
         "name": name,
@@ -128,8 +152,8 @@ def with_file(
         "created_on": rfc3339(now_s),
     }
     size_index = IndexFact("size", size_units(fact.size), "size")
-    indexes = {"size": index_entry(size_index, fact.size, now_s)}
-    return changed(document, now_s, file=file, indexes=indexes, _blob=blob, _name=name, _assembled=assembled)
+    known = {**(indexes or {}), "size": index_entry(size_index, fact.size, now_s)}
+    return changed(document, now_s, file=file, indexes=known, _blob=blob, _name=name, _assembled=assembled)
 
 
 def with_index(document: Document, now_s: float, fact: IndexFact) -> Document:

@@ -13,6 +13,7 @@ from awe_server.data.builder import IndexBuilder
 from awe_server.data.indexes import IndexFiles
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import DocumentPort, FileFact, Unreadable
+from awe_server.data.quota import Quota
 from awe_server.store.base import Document
 from shared_models.errors import NodeNotFound, NoFile
 
@@ -29,13 +30,17 @@ class NodeBase:
         new_id: Callable[[], str],
         wall: Callable[[], float],
         free_floor_bytes: int,
+        quota_bytes: int = 0,
+        dedup: bool = False,
     ) -> None:
         self._root = root
         self._documents = documents
         self._new_id = new_id
         self._wall = wall
-        self._blobs = BlobStore(root / "blobs", free_floor_bytes)
-        self._parts = PartStore(root / "parts", free_floor_bytes)
+        self._quota = Quota(quota_bytes)
+        self._blobs = BlobStore(root / "blobs", free_floor_bytes, self._quota)
+        self._parts = PartStore(root / "parts", free_floor_bytes, self._quota)
+        self._dedup = dedup  #: always, not only when asked
         self._index_files = IndexFiles()
         self._builder = IndexBuilder()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

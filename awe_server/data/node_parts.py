@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from awe_server.data import documents as docs
 from awe_server.data.merge import merge
-from awe_server.data.node_base import NodeBase
+from awe_server.data.node_sharing import NodeSharing
 from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
@@ -17,7 +17,7 @@ from shared_models.errors import BadRequest, MissingPart
 MAX_REMEMBERED = 20_000
 
 
-class NodeParts(NodeBase):
+class NodeParts(NodeSharing):
     """Stages parts of nodes' files, and joins them."""
 
     async def put_part(
@@ -135,15 +135,18 @@ class NodeParts(NodeBase):
         await self._documents.put(Put("nodes", changed))
         await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop, node_id, parts)
+        await self._share(changed)
         return fact
 
     def _join(self, node_id: str, parts: Sequence[Part], header_lines: int) -> tuple[str, FileFact]:
         if len(parts) == 1:
             return self._blobs.add_link(parts[0].path, node_id), parts[0].fact
-        self._blobs.require(sum(part.fact.size for part in parts))
+        self._blobs.require_free(sum(part.fact.size for part in parts))
         name = self._blobs.new_name(node_id)
         paths = [part.path for part in parts]
-        return name, merge(paths, header_lines, self._blobs.writer(name), self._blobs.path(name))
+        return name, merge(
+            paths, header_lines, self._blobs.writer(name, is_admitted=True), self._blobs.path(name)
+        )
 
     async def _count_in(self, node_id: str, rank: int) -> None:
         async with self._lock(node_id):

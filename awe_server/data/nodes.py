@@ -5,8 +5,10 @@ document that names it, then removes the old one. So a reader sees one content o
 crash leaves behind is a file that no document names (`collect_orphans`).
 """
 
-from collections.abc import AsyncIterable, Callable
-from dataclasses import dataclass
+import errno
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,7 @@ from anyio import to_thread
 
 from awe_server.data import documents as docs
 from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek, try_file
-from awe_server.data.files import clean_temporary
+from awe_server.data.files import clean_temporary, free_bytes, make_folder
 from awe_server.data.node_base import TRIES, lost
 from awe_server.data.node_indexes import NodeIndexes
 from awe_server.data.node_parts import NodeParts
@@ -32,19 +34,38 @@ class Received:
     blob: str
     fact: FileFact
     name: str = ""  #: of the node it was copied from
+    indexes: dict[str, Any] = field(default_factory=dict)  #: that came along, with their files
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    """How full a node store is; a quota of 0 is none."""
+
+    used_bytes: int
+    quota_bytes: int
+    free_bytes: int
 
 
 class NodeStore(NodeParts, NodeIndexes):
     """See the module; all methods refuse before they change anything."""
 
     async def start(self) -> None:
-        """Remove what uploads of a dead process left behind."""
+        """Remove what uploads of a dead process left behind, and count what there is."""
         await to_thread.run_sync(clean_temporary, self._root)
+        await to_thread.run_sync(self._quota.measure, (self._blobs.root, self._parts.root))
 
     async def stop(self) -> None:
         """Let go of worker processes and open files; safe to call twice."""
         await self._builder.close()
         self._index_files.close()
+
+    async def usage(self) -> Usage:
+        """How full it is now."""
+        return await to_thread.run_sync(self._usage)
+
+    def _usage(self) -> Usage:
+        make_folder(self._root)
+        return Usage(self._quota.used_bytes, self._quota.limit_bytes, free_bytes(self._root))
 
     # ---- documents
 
@@ -61,12 +82,16 @@ class NodeStore(NodeParts, NodeIndexes):
         owner: str = "",
         parts: int = 0,
         expected_bytes: int = 0,
+        expiration: str = "",
+        dedup: bool = False,
     ) -> Document:
         """Make a node, with content if there is a stream; `expected_bytes`: a full disk refuses at once."""
-        about: dict[str, Any] = {"name": name, "attributes": attributes, "owner": owner, "parts": parts}
+        about: dict[str, Any] = {
+            "name": name, "attributes": attributes, "owner": owner, "parts": parts, "expiration": expiration,
+        }  # fmt: skip
         docs.new_document("", self._wall(), **about)  # refuse before anything is received
         content = None if stream is None else await self.receive(stream, expected_bytes=expected_bytes)
-        return await self.add(content, **about)
+        return await self.add(content, dedup=dedup, **about)
 
     async def add(
         self,
@@ -76,8 +101,13 @@ class NodeStore(NodeParts, NodeIndexes):
         attributes: dict[str, Any] | None = None,
         owner: str = "",
         parts: int = 0,
+        expiration: str = "",
+        dedup: bool = False,
     ) -> Document:
-        """Make a node with what was received for it, or an empty one."""
+        """Make a node with what was received for it, or an empty one.
+
+        `expiration`: such as `3D`, then it goes. `dedup`: share the bytes of another node, if one has them.
+        """
         try:
             document = docs.new_document(
                 content.node_id if content else self._new_id(),
@@ -86,13 +116,18 @@ class NodeStore(NodeParts, NodeIndexes):
                 attributes=attributes,
                 owner=owner,
                 parts=parts,
+                expiration=expiration,
             )
         except AweError:
             await self.discard(content)
             raise
-        if content is not None:
-            document = docs.with_file(document, self._wall(), content.blob, content.fact)
-        await self._documents.put(Put("nodes", document))
+        if content is None:
+            await self._documents.put(Put("nodes", document))
+            return document
+        document = docs.with_file(document, self._wall(), content.blob, content.fact, indexes=content.indexes)
+        async with self._lock(content.node_id):
+            await self._documents.put(Put("nodes", document))
+            await self._share(document, wanted=dedup)
         return document
 
     def output_document(
@@ -136,14 +171,41 @@ class NodeStore(NodeParts, NodeIndexes):
             await self._documents.put(Put("nodes", document))
         return document
 
+    async def set_expiration(self, node_id: str, expiration: str) -> Document:
+        """Let a node go a while after now, such as `3D`, or never (""). Raises BadRequest."""
+        at = docs.expires_at(expiration, self._wall())
+        async with self._lock(node_id):
+            document = docs.changed(await self.get(node_id), self._wall(), expiration=at)
+            await self._documents.put(Put("nodes", document))
+        return document
+
     async def delete(self, node_id: str) -> None:
         """Remove a node, its file and its parts; downloads that run go on to their end."""
         async with self._lock(node_id):
             document = await self.get(node_id)
             await self._documents.put(Delete("nodes", node_id))
-            self._came_in.pop(node_id, None)
-            await self._remove_blob(document["_blob"])
-            await to_thread.run_sync(self._parts.drop_all, node_id)
+            await self._remove_files(document)
+
+    async def expire(self, node_ids: Iterable[str], in_use: Callable[[Set[str]], Set[str]]) -> Sequence[str]:
+        """Delete those nodes whose time has come, except what `in_use` says is needed at that very moment."""
+        async with AsyncExitStack() as locks:
+            documents: dict[str, Document] = {}
+            for node_id in sorted(set(node_ids)):
+                await locks.enter_async_context(self._lock(node_id))
+                document = await self._documents.get("nodes", node_id)
+                if document is not None and docs.has_expired(document, self._wall()):
+                    documents[node_id] = document
+            # Nothing may come between this look and the batch that `put` begins with.
+            gone = sorted(documents.keys() - in_use(documents.keys()))
+            await self._documents.put(*(Delete("nodes", node_id) for node_id in gone))
+            for node_id in gone:
+                await self._remove_files(documents[node_id])
+        return gone
+
+    async def _remove_files(self, document: Document) -> None:
+        self._came_in.pop(document["id"], None)
+        await self._remove_blob(document["_blob"])
+        await to_thread.run_sync(self._parts.drop_all, document["id"])
 
     async def collect_orphans(self, min_age_s: float = 3600.0) -> int:
         """Remove blobs, indexes and parts that no document names and that are older than `min_age_s`."""
@@ -152,17 +214,23 @@ class NodeStore(NodeParts, NodeIndexes):
     # ---- content
 
     async def upload(
-        self, node_id: str, stream: AsyncIterable[bytes], name: str = "", expected_bytes: int = 0
+        self,
+        node_id: str,
+        stream: AsyncIterable[bytes],
+        name: str = "",
+        expected_bytes: int = 0,
+        *,
+        dedup: bool = False,
     ) -> Document:
         """Give a node new content; of several uploads at once the one that ends last is kept."""
         docs.clean_name(name)
         await self.get(node_id)
-        return await self.replace(await self.receive(stream, node_id, expected_bytes), name)
+        return await self.replace(await self.receive(stream, node_id, expected_bytes), name, dedup=dedup)
 
-    async def copy_data(self, node_id: str, source_id: str) -> Document:
-        """Give a node the content of another one, without copying bytes."""
+    async def copy_data(self, node_id: str, source_id: str, *, indexes: bool = False) -> Document:
+        """Give a node the content of another one, and its indexes if asked, without copying bytes."""
         await self.get(node_id)
-        content = await self.receive_copy(source_id, node_id)
+        content = await self.receive_copy(source_id, node_id, indexes=indexes)
         return await self.replace(content, content.name)
 
     async def receive(
@@ -173,7 +241,7 @@ class NodeStore(NodeParts, NodeIndexes):
         await to_thread.run_sync(self._blobs.require, expected_bytes)
         return Received(node_id, *await self._blobs.add(stream, node_id))
 
-    async def receive_copy(self, source_id: str, node_id: str = "") -> Received:
+    async def receive_copy(self, source_id: str, node_id: str = "", *, indexes: bool = False) -> Received:
         """Take the content of a node for another or a new one. Raises NodeNotFound, NoFile."""
         node_id = node_id or self._new_id()
         for _ in range(TRIES):
@@ -183,10 +251,18 @@ class NodeStore(NodeParts, NodeIndexes):
                 blob = await to_thread.run_sync(self._blobs.add_link, path, node_id)
             except FileNotFoundError:
                 continue
-            return Received(node_id, blob, docs.file_fact(source), source["file"]["name"])
+            except OSError as exc:
+                if exc.errno != errno.EMLINK:
+                    raise
+                chunks = await to_thread.run_sync(open_reader, path, 0, source["file"]["size"])
+                return replace(await self.receive(chunks, node_id), name=source["file"]["name"])
+            kinds = source["indexes"] if indexes else ()
+            linked = await to_thread.run_sync(self._blobs.link_indexes, path, blob, tuple(kinds))
+            known = {kind: source["indexes"][kind] for kind in linked}
+            return Received(node_id, blob, docs.file_fact(source), source["file"]["name"], known)
         raise lost(source_id)
 
-    async def replace(self, content: Received, name: str = "") -> Document:
+    async def replace(self, content: Received, name: str = "", *, dedup: bool = False) -> Document:
         """Give a node what was received for it; its old content goes."""
         node_id = content.node_id
         async with self._lock(node_id):
@@ -196,10 +272,13 @@ class NodeStore(NodeParts, NodeIndexes):
             except AweError:
                 await self.discard(content)
                 raise
-            document = docs.with_file(old, self._wall(), content.blob, content.fact, name=name)
+            document = docs.with_file(
+                old, self._wall(), content.blob, content.fact, name=name, indexes=content.indexes
+            )
             # When this fails, it may still be applied later: both blobs stay and the collector decides.
             await self._documents.put(Put("nodes", document))
             await self._remove_blob(old["_blob"])
+            await self._share(document, wanted=dedup)
             return document
 
     async def discard(self, content: Received | None) -> None:

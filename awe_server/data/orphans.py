@@ -8,7 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from awe_server.data.blobs import BlobStore
-from awe_server.data.files import TEMPORARY_PREFIX, clean_temporary
+from awe_server.data.files import TEMPORARY_PREFIX, clean_temporary, walk
 from awe_server.data.indexes import SIDECAR_SUFFIX
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import DocumentPort
@@ -30,11 +30,11 @@ async def collect(blobs: BlobStore, parts: PartStore, documents: DocumentPort, o
             name for document in await _nodes(documents, map(_owner, batch)) if (name := document["_blob"])
         }
         unnamed = [name for name in batch if _blob_of(name) not in named]
-        removed += await to_thread.run_sync(_remove_files, blobs.root, unnamed)
+        removed += await to_thread.run_sync(_remove_files, blobs, unnamed)
     for batch in _batches(await to_thread.run_sync(_old_parts, parts, older_than_s)):
         known = {document["id"] for document in await _nodes(documents, batch)}
         unnamed = [node_id for node_id in batch if node_id not in known]
-        removed += await to_thread.run_sync(_remove_folders, parts.root, unnamed)
+        removed += await to_thread.run_sync(_remove_folders, parts, unnamed)
     return removed
 
 
@@ -70,13 +70,16 @@ def _batches(names: list[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _remove_files(root: Path, names: list[str]) -> int:
+def _remove_files(blobs: BlobStore, names: list[str]) -> int:
     for name in names:
-        (root / name).unlink(missing_ok=True)
+        blobs.quota.remove(blobs.path(name))
     return len(names)
 
 
-def _remove_folders(root: Path, names: list[str]) -> int:
+def _remove_folders(parts: PartStore, names: list[str]) -> int:
     for name in names:
-        shutil.rmtree(root / name)
+        folder = parts.folder(name)
+        for entry in list(walk(folder)):
+            parts.quota.remove(Path(entry.path))
+        shutil.rmtree(folder)
     return len(names)

@@ -17,6 +17,7 @@ import orjson
 from awe_server.data.blobs import Writer, write_stream
 from awe_server.data.files import fsync_folder
 from awe_server.data.ports import FileFact
+from awe_server.data.quota import Quota
 
 _ATTRIBUTES = "attributes"
 
@@ -34,8 +35,9 @@ class Part:
 class PartStore:
     """The staged parts of all nodes."""
 
-    def __init__(self, root: Path, floor_bytes: int) -> None:
+    def __init__(self, root: Path, floor_bytes: int, quota: Quota | None = None) -> None:
         self.root = root
+        self.quota = quota or Quota()
         self._floor_bytes = floor_bytes
 
     def folder(self, node_id: str) -> Path:
@@ -56,7 +58,10 @@ class PartStore:
         def place(fact: FileFact) -> Path:
             return folder / f"{rank}.{attempt}.{fact.size}.{fact.md5}.{fact.sha256}"
 
-        return await write_stream(Writer(folder, self._floor_bytes), stream, place, check)
+        return await write_stream(self._writer(folder), stream, place, check)
+
+    def _writer(self, folder: Path) -> Writer:
+        return Writer(folder, self._floor_bytes, self.quota)
 
     async def add_attributes(
         self,
@@ -73,7 +78,7 @@ class PartStore:
             yield orjson.dumps(attributes)
 
         target = folder / f"{rank}.{attempt}.{_ATTRIBUTES}"
-        await write_stream(Writer(folder, self._floor_bytes), text(), lambda _: target, check)
+        await write_stream(self._writer(folder), text(), lambda _: target, check)
 
     def attributes(self, node_id: str, parts: Iterable[tuple[int, int]]) -> dict[str, Any]:
         """`attributes` as the given (rank, attempt) parts set them, the first that did; else nothing."""
@@ -102,13 +107,13 @@ class PartStore:
         last = max(newest.values(), default=0)
         for rank, attempt, _, path in list(self._entries(node_id)):
             if attempt <= newest.get(rank, last):
-                path.unlink(missing_ok=True)
+                self.quota.remove(path)
         self._drop_folder(node_id)
 
     def drop_all(self, node_id: str) -> None:
         """Remove every part of a node."""
         for *_, path in list(self._entries(node_id)):
-            path.unlink(missing_ok=True)
+            self.quota.remove(path)
         self._drop_folder(node_id)
 
     def nodes(self) -> Iterator[os.DirEntry[str]]:

@@ -7,7 +7,6 @@ DeleteJobByUser; differs: ended jobs cannot be suspended, resume keeps finished 
 recompute reaches descendants over every path.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from awe_server.scheduler.state import (
     State,
 )
 from shared_models.errors import BadRequest, Conflict, JobNotFound, TaskNotFound
+from shared_models.expiration import expiration_s
 from shared_models.ids import JobId, make_task_id
 from shared_models.limits import MAX_NAME_CHARS, MAX_PRIORITY, MAX_TEXT_CHARS, MAX_TOKEN_CHARS
 from shared_models.meaning import check_groups
@@ -30,10 +30,6 @@ from shared_models.problems import Problems
 from shared_models.states import JobState, TaskState, WorkunitState
 
 MANUALLY = "manually suspended"  #: AWE's reason when a person suspends a job
-MAX_EXPIRATION_S = 100 * 366 * 86_400  #: whoever wants more wants "never"
-
-_EXPIRATION = re.compile(r"([0-9]{1,12})([MHD])")
-_UNIT_S = {"M": 60, "H": 3_600, "D": 86_400}
 
 
 def suspend_job(state: State, ctx: Context, job_id: JobId, reason: str = MANUALLY) -> Job:
@@ -172,9 +168,8 @@ def set_expiration(state: State, ctx: Context, job_id: JobId, text: str) -> Job:
     Raises JobNotFound, BadRequest.
     """
     job = _find(state, job_id)
-    match = _EXPIRATION.fullmatch(text)
-    seconds = int(match[1]) * _UNIT_S[match[2]] if match else -1
-    if not 0 <= seconds <= MAX_EXPIRATION_S:
+    seconds = expiration_s(text)
+    if seconds is None:
         raise BadRequest(f"expiration format '{text[:100]}' is invalid")
     job.expiration = ctx.wall_s + seconds
     job.updatetime = ctx.wall_s

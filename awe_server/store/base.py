@@ -28,7 +28,7 @@ COLLECTIONS: tuple[Collection, ...] = (
 )
 
 #: Bumped whenever stored documents change their form; a store of another version is refused at open.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(slots=True, frozen=True)

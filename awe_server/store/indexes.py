@@ -17,7 +17,7 @@ INDEXES: dict[Collection, tuple[tuple[str, ...], ...]] = {
     "clients": (),
     "clientgroups": (),
     "users": (),
-    "nodes": (("created_on",), ("job",)),
+    "nodes": (("created_on",), ("job",), ("expiration",), ("file.checksum.sha256",)),
     "meta": (),
 }
 

@@ -221,6 +221,7 @@ class ClientView(Shown):
     gpus: int = 0
     apps: list[str] = Field(default_factory=list)
     containers: list[str] = Field(default_factory=list)
+    file_roots: list[str] = Field(default_factory=list)  #: directories that it opens to jobs
     regtime: str = ZERO_TIME  #: when it registered first
     serve_time: str = ""  #: since it registered, such as `50h16m`
     idle_time: int = 0  #: seconds since it held work last
@@ -260,6 +261,7 @@ class NodeView(Shown):
     indexes: dict[str, Any] = Field(default_factory=dict)
     created_on: str = ZERO_TIME
     last_modified: str = ZERO_TIME
+    expiration: str = Field(ZERO_TIME, description="when it goes, unless an unfinished job uses it")
     owner: str = ""
     job: str | None = None
     task: str | None = None
@@ -314,6 +316,14 @@ class EventView(_Whole):
     code: str = Field("", examples=["WD"])
 
 
+class NodeStoreUsage(_Whole):
+    """How full the node store is."""
+
+    used_bytes: int = Field(0, description="of files in nodes and on their way; shared bytes count once")
+    quota_bytes: int = Field(0, description="what it may use; 0 = no limit")
+    free_bytes: int = Field(0, description="of its file system")
+
+
 class Health(_Whole):
     """Whether this server works."""
 
@@ -324,6 +334,7 @@ class Health(_Whole):
     lease: bool = Field(False, description="this server is the one that writes")
     version: str = ""
     server_uuid: str = ""
+    node_store: NodeStoreUsage | None = Field(None, description="null until it is ready")
 
 
 class ServerInfo(Shown):

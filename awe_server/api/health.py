@@ -1,5 +1,6 @@
 """`GET /health`: for people, load balancers and health checks. Answers while the server is still starting."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -41,6 +42,7 @@ async def health(
         "lease": engine.ready,
         "version": VERSION,
         "server_uuid": engine.server_uuid if engine.ready else "",
+        "node_store": asdict(await services.nodes.usage()) if engine.ready else None,
     }
     if ready or query.live:
         return ok(found)

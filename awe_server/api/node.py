@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Header, Query
 from pydantic import Field
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,8 +14,8 @@ from awe_server.api.bodies import stream
 from awe_server.api.deps import Asking, Served
 from awe_server.api.downloads import etag, node_response
 from awe_server.api.envelope import Envelope, Listing, ok, paged, refusals
-from awe_server.api.job_list import any_type
 from awe_server.api.multipart import is_multipart
+from awe_server.api.node_query import attribute_is, is_range
 from awe_server.api.params import Flag, NoParameters, Paging, Parameters, split_list
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
@@ -45,6 +46,10 @@ _FILE_FORM: dict[str, Any] = {
                         "attributes": {"type": "string", "format": "binary", "description": "JSON"},
                         "parts": {"type": "integer"},
                         "copy_data": {"type": "string", "description": "id of another node"},
+                        "copy_indexes": {"type": "string", "description": "1: with its indexes"},
+                        "dedup": {"type": "string", "description": "1: share equal bytes"},
+                        "expiration": {"type": "string", "description": "30M, 12H, 3D from now"},
+                        "remove_expiration": {"type": "string", "description": "1: it stays"},
                     },
                 }
             },
@@ -58,6 +63,8 @@ class CreateParameters(Parameters):
     """Of POST /node."""
 
     file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
+    dedup: Flag = Query(False, description="share the bytes of another node, if one has the same")
+    expiration: str = Query("", examples=["3D"], description="minutes, hours or days from now; then it goes")
 
 
 @router.post(
@@ -73,7 +80,8 @@ async def create(
     policy.allow(caller, Right.WRITE)
     nodes = services.nodes
     if is_multipart(request):
-        return ok(views.node_view(await node_upload.create_from_form(nodes, request, caller.user)))
+        form = node_upload.Form(expiration=query.expiration, dedup=query.dedup)
+        return ok(views.node_view(await node_upload.create_from_form(nodes, request, caller.user, form)))
     first, body = await node_upload.first_bytes(request)
     has_file = bool(first) or "content-type" in request.headers
     node = await nodes.create(
@@ -81,6 +89,8 @@ async def create(
         name=query.file_name,
         owner=caller.user,
         expected_bytes=node_upload.announced(request),
+        expiration=query.expiration,
+        dedup=query.dedup,
     )
     return ok(views.node_view(node))
 
@@ -89,9 +99,13 @@ class NodeListParameters(Paging):
     """Of GET /node."""
 
     open_prefixes: ClassVar[tuple[str, ...]] = ("attributes.",)
+    #: Parameters that are no keys of attributes even with `query`.
+    own: ClassVar[frozenset[str]] = frozenset({"limit", "offset", "order", "direction", "query", "querynode"})
 
     order: Literal["created_on", "last_modified", "id", "file.name", "file.size", "name"] = "created_on"
-    query: Flag = Field(False, description="Shock: every other parameter is a key of the attributes")
+    query: Flag = Field(
+        False, description="Shock: every other parameter but those of paging is a key of the attributes"
+    )
     querynode: Flag = Field(False, description="Shock: fields of the node; accepted, filters work without it")
     job: str = Field("", description="outputs of this job")
     task: str = Field("", description="outputs of this task")
@@ -108,19 +122,32 @@ class NodeListParameters(Paging):
 
 @router.get("", summary="List nodes", response_model=Listing[NodeView], responses=Bad)
 async def list_nodes(
-    services: Served, caller: Asking, query: Annotated[NodeListParameters, Query()]
+    request: Request, services: Served, caller: Asking, query: Annotated[NodeListParameters, Query()]
 ) -> Response:
-    """Newest first. `?query&KEY=VALUE` or `attributes.KEY=VALUE` filters by attributes."""
+    """Newest first. `?query&KEY=VALUE` or `attributes.KEY=VALUE` filters by attributes.
+
+    KEY may be a path (`sample.site`). VALUE `[1;5)` means from 1 to below 5, either may be left out; an empty
+    one means that there is any.
+    """
     policy.allow(caller, Right.READ)
     order = {"name": "file.name"}.get(query.order, query.order)
     page = await services.nodes.list(
-        StoreQuery(_conditions(query), order, query.direction == "desc", query.rows, query.offset)
+        StoreQuery(
+            tuple(_conditions(query, request.query_params)),
+            order,
+            query.direction == "desc",
+            query.rows,
+            query.offset,
+        )
     )
     rows = [views.node_view(node) for node in page.documents]
     return paged(rows, page, limit=query.rows, offset=query.offset)
 
 
-def _conditions(query: NodeListParameters) -> tuple[Match | AnyOf, ...]:
+def _conditions(query: NodeListParameters, given: QueryParams) -> list[Match | AnyOf]:
+    if query.query:
+        keys = dict.fromkeys(key for key in given if key not in NodeListParameters.own)
+        return [condition for key in keys for condition in attribute_is(key, given.getlist(key))]
     known = {
         "job": query.job,
         "task": query.task,
@@ -128,11 +155,12 @@ def _conditions(query: NodeListParameters) -> tuple[Match | AnyOf, ...]:
         "file.name": query.name or query.file_name,
         "file.checksum.md5": query.md5,
     }
-    found = [Match(field, (value,)) for field, value in known.items() if value]
-    for key, raw in (query.model_extra or {}).items():
-        path = key if key.startswith("attributes.") else f"attributes.{key}"
-        found.append(Match(path, any_type(split_list(raw))))
-    return tuple(found)
+    found: list[Match | AnyOf] = [Match(field, (value,)) for field, value in known.items() if value]
+    for key in query.model_extra or {}:
+        texts = given.getlist(key)
+        plain = all(texts) and not any(map(is_range, texts))
+        found += attribute_is(key, split_list(texts) if plain else texts)
+    return found
 
 
 class NodeParameters(Parameters):
@@ -190,6 +218,9 @@ class ChangeParameters(Parameters):
     work: str = Query("", description="an attempt's output: id of the workunit, with attempt and Awe-Lease")
     attempt: int | None = Query(None, ge=1)
     file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
+    dedup: Flag = Query(False, description="share the bytes of another node, if one has the same")
+    expiration: str = Query("", examples=["3D"], description="minutes, hours or days from now; then it goes")
+    remove_expiration: Flag = Query(False, description="it stays until somebody deletes it")
 
 
 @router.put(
@@ -207,27 +238,39 @@ async def change(
     query: Annotated[ChangeParameters, Query()],
     awe_lease: Annotated[str, Header(description="the attempt's token")] = "",
 ) -> Response:
-    """A form (`upload`, `<rank>` for a part, `parts`, `file_name`, `attributes_str`, …) or a raw body.
+    """A form (`upload`, `<rank>` for a part, `parts`, `file_name`, `attributes_str`, …), a raw body, or no
+    body and `expiration` or `remove_expiration`.
 
     With `work`, `attempt` and Awe-Lease: the output of an attempt, staged until its report is accepted;
     `data` of a raw body is what was counted: size, md5, sha256. A form may bring attributes, too, or alone.
     """
     nodes = services.nodes
     node = await nodes.get(node_id)
+    form = node_upload.Form(
+        expiration=query.expiration, remove_expiration=query.remove_expiration, dedup=query.dedup
+    )
+    form.check()
     if query.work:
         policy.allow(caller, Right.WORK)
         return await _change_as_holder(services, request, node, query, awe_lease)
     policy.allow(caller, Right.WRITE, node)
     if is_multipart(request):
         if node["task"]:
-            changed = await node_upload.change_output_by_form(nodes, services.engine, request, node, None)
+            changed = await node_upload.change_output_by_form(
+                nodes, services.engine, request, node, None, form
+            )
         else:
-            changed = await node_upload.change_by_form(nodes, request, node)
+            changed = await node_upload.change_by_form(nodes, request, node, form)
         return ok(views.node_view(changed))
-    if node["task"]:
-        raise Forbidden(f"node {node_id} is an output of task {node['task']}: only its holder may write it")
-    size = node_upload.announced(request)
-    return ok(views.node_view(await nodes.upload(node_id, stream(request), query.file_name, size)))
+    first, body = await node_upload.first_bytes(request)
+    if not (form.has_expiration and not first and "content-type" not in request.headers):
+        if node["task"]:
+            raise Forbidden(
+                f"node {node_id} is an output of task {node['task']}: only its holder may write it"
+            )
+        await nodes.upload(node_id, body, query.file_name, node_upload.announced(request), dedup=query.dedup)
+    await form.set_expiration(nodes, node_id)
+    return ok(views.node_view(await nodes.get(node_id)))
 
 
 async def _change_as_holder(
@@ -235,10 +278,14 @@ async def _change_as_holder(
 ) -> Response:
     if query.attempt is None or not awe_lease:
         raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
+    if query.expiration or query.remove_expiration or query.dedup:
+        raise BadRequest("an attempt brings its output's bytes and attributes, nothing else")
     nodes, engine = services.nodes, services.engine
     who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
     if is_multipart(request):
-        changed = await node_upload.change_output_by_form(nodes, engine, request, node, who)
+        changed = await node_upload.change_output_by_form(
+            nodes, engine, request, node, who, node_upload.Form()
+        )
         return ok(views.node_view(changed))
     size = node_upload.announced(request)
     fact = await node_upload.receive_output(nodes, engine, node["id"], who, stream(request), size)

@@ -18,9 +18,9 @@ from starlette.requests import Request
 
 from awe_server.api.bodies import MAX_SMALL_BYTES, parse_json, stream
 from awe_server.api.holding import holder
-from awe_server.api.multipart import Part, parts
+from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.api.params import plain_count
-from awe_server.data.documents import check_attributes, clean_name
+from awe_server.data.documents import check_attributes, clean_name, expires_at
 from awe_server.data.nodes import NodeStore, Received
 from awe_server.data.ports import FileFact
 from awe_server.runtime.engine import Engine
@@ -35,7 +35,12 @@ from shared_models.states import TaskState, WorkunitState
 
 T = TypeVar("T")
 
-_FIELDS = ("upload", "file_name", "attributes", "attributes_str", "parts", "copy_data")
+_FIELDS = (
+    "upload", "file_name", "attributes", "attributes_str", "parts", "copy_data", "copy_indexes", "dedup",
+    "expiration", "remove_expiration",
+)  # fmt: skip
+#: What a form may hold beside its file: so much of its length may be no byte of the file.
+_AROUND_BYTES = 64 * 1024
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,8 +103,9 @@ async def _as_holder(
 
 
 def announced(request: Request) -> int:
-    """How many bytes the request says it carries; 0 if it does not say."""
-    return plain_count(request.headers.get("content-length", "")) or 0
+    """How many bytes of a file the request says it carries, at least; 0 if it does not say."""
+    length = plain_count(request.headers.get("content-length", "")) or 0
+    return max(0, length - _AROUND_BYTES) if is_multipart(request) else length
 
 
 @dataclass(slots=True)
@@ -113,6 +119,26 @@ class Form:
     has_attributes: bool = False
     parts: int = 0
     copy_data: str = ""
+    copy_indexes: bool = False
+    dedup: bool = False
+    expiration: str = ""
+    remove_expiration: bool = False
+
+    @property
+    def has_expiration(self) -> bool:
+        """Whether it says when the node goes, or that it stays."""
+        return bool(self.expiration or self.remove_expiration)
+
+    def check(self) -> None:
+        """Raises BadRequest for what makes no sense whatever the node is."""
+        if self.expiration and self.remove_expiration:
+            raise BadRequest("either expiration or remove_expiration")
+        expires_at(self.expiration, 0.0)
+
+    async def set_expiration(self, nodes: NodeStore, node_id: str) -> None:
+        """Let the node go or stay as the form says, if it says anything."""
+        if self.has_expiration:
+            await nodes.set_expiration(node_id, self.expiration)
 
     @property
     def name(self) -> str:
@@ -132,7 +158,7 @@ class Form:
         if sum(map(bool, (self.upload, self.parts, self.copy_data))) > 1:
             raise BadRequest("a node gets its bytes from one of: upload, parts, copy_data")
         if self.copy_data:
-            self.upload = await nodes.receive_copy(self.copy_data, node_id)
+            self.upload = await nodes.receive_copy(self.copy_data, node_id, indexes=self.copy_indexes)
             self.upload_name = self.upload.name
 
     async def read(self, part: Part) -> None:
@@ -146,6 +172,10 @@ class Form:
             self.file_name = raw.decode("utf-8", "replace")[: 4 * MAX_NAME_CHARS]
         elif name == "copy_data":
             self.copy_data = raw.decode("utf-8", "replace")[:MAX_NAME_CHARS]
+        elif name == "expiration":
+            self.expiration = raw.decode("utf-8", "replace")[:MAX_NAME_CHARS]
+        elif name in ("copy_indexes", "dedup", "remove_expiration"):
+            setattr(self, name, _yes(raw, name))
         elif name == "parts":
             self.parts = _count(raw)
         else:
@@ -159,6 +189,13 @@ def _count(raw: bytes) -> int:
     return int(text)
 
 
+def _yes(raw: bytes, name: str) -> bool:
+    text = raw.strip()
+    if text not in (b"", b"0", b"1", b"false", b"true"):
+        raise BadRequest(f"{name}: must be 1 or 0")
+    return text in (b"1", b"true")
+
+
 def rank_of(part: Part) -> int | None:
     """The rank that a form field names: `upload` 0, `3` 3; None if it is no file of the node."""
     if part.name == "upload":
@@ -168,37 +205,45 @@ def rank_of(part: Part) -> int | None:
 
 
 @asynccontextmanager
-async def _form(nodes: NodeStore) -> AsyncIterator[Form]:
-    """A form to be read; when it turns out to be damaged, what was taken in is let go."""
-    form = Form()
+async def _letting_go(nodes: NodeStore, form: Form) -> AsyncIterator[None]:
+    """Read a form; when it turns out to be damaged, what was taken in is let go."""
     try:
-        yield form
+        yield
     except BaseException:
         with anyio.CancelScope(shield=True):
             await nodes.discard(form.upload)
         raise
 
 
-async def create_from_form(nodes: NodeStore, request: Request, owner: str) -> Document:
-    """`POST /node` with a form. No node is made before the form was read to its end and makes sense."""
-    async with _form(nodes) as form:
+async def create_from_form(nodes: NodeStore, request: Request, owner: str, form: Form) -> Document:
+    """`POST /node` with a form; `form` holds what the URL said. No node is made before the form was read to
+    its end and makes sense.
+    """
+    async with _letting_go(nodes, form):
         async for part in parts(request):
             if rank_of(part) == 0:
                 await form.receive(nodes, part, announced(request))
             else:
                 await form.read(part)
+        form.check()
         await form.copy(nodes)
     return await nodes.add(
-        form.upload, name=form.name, attributes=form.attributes, owner=owner, parts=form.parts
+        form.upload,
+        name=form.name,
+        attributes=form.attributes,
+        owner=owner,
+        parts=form.parts,
+        expiration=form.expiration,
+        dedup=form.dedup,
     )
 
 
-async def change_by_form(nodes: NodeStore, request: Request, node: Document) -> Document:
+async def change_by_form(nodes: NodeStore, request: Request, node: Document, form: Form) -> Document:
     """`PUT /node/{id}` with a form, for a node that is no task's output. It changes when the form was read to
     its end and makes sense; parts are staged as they come.
     """
     node_id = node["id"]
-    async with _form(nodes) as form:
+    async with _letting_go(nodes, form):
         async for part in parts(request):
             rank = rank_of(part)
             if rank is None:
@@ -207,25 +252,27 @@ async def change_by_form(nodes: NodeStore, request: Request, node: Document) -> 
                 await nodes.put_part(node_id, rank, 0, part.chunks(), announced(request))
             else:
                 await form.receive(nodes, part, announced(request), node_id)
+        form.check()
         await form.copy(nodes, node_id)
     if form.upload:
-        await nodes.replace(form.upload, form.name)
+        await nodes.replace(form.upload, form.name, dedup=form.dedup)
     if form.parts:
         await nodes.declare_parts(node_id, form.parts, form.file_name)
     if form.has_attributes:
         await nodes.set_attributes(node_id, form.attributes)
+    await form.set_expiration(nodes, node_id)
     return await nodes.get(node_id)
 
 
 async def change_output_by_form(
-    nodes: NodeStore, engine: Engine, request: Request, node: Document, who: Attempt | None
+    nodes: NodeStore, engine: Engine, request: Request, node: Document, who: Attempt | None, form: Form
 ) -> Document:
     """`PUT /node/{id}` with a form, for a task's output: files and attributes of an attempt, both staged.
 
     `who` is the attempt that the request names; a stock worker names none. Raises LeaseLost for an output of
     work that nobody holds so, Forbidden for what only the server may say.
     """
-    form, node_id = Form(), node["id"]
+    node_id = node["id"]
     if who is not None:
         await who.check(engine)
     async for part in parts(request):
@@ -238,10 +285,12 @@ async def change_output_by_form(
         if rank not in (0, who.rank):
             raise Forbidden(f"part {rank} of node {node_id} is not this attempt's")
         await receive_output(nodes, engine, node_id, who, part.chunks(), announced(request))
+    form.check()
     if form.parts or form.copy_data:
         raise Forbidden(f"node {node_id} belongs to task {node['task']}: the server knows its parts")
     if form.has_attributes:
         await _describe_output(nodes, engine, node_id, who, form.attributes)
+    await form.set_expiration(nodes, node_id)
     return await nodes.get(node_id)
 
 

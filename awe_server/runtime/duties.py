@@ -14,6 +14,7 @@ from awe_server.runtime.effects import Effects
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.finish import Finisher
+from awe_server.runtime.node_expiry import NodeExpiry
 from awe_server.runtime.prepare import FOREIGN_TIMEOUT_S, Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
@@ -67,6 +68,7 @@ class BackgroundDuties:
         self.effects = Effects(prepare, Finisher(engine, nodes), Deleter(engine, nodes))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
+        self.node_expiry = NodeExpiry(engine, nodes, settings.expire_wait_s)
         self._running: list[asyncio.Task[None]] = []
 
     @property
@@ -79,10 +81,8 @@ class BackgroundDuties:
         await asyncio.to_thread(_claim, self._folder / "server", self._engine.server_uuid)
         await self._nodes.start()
         self.effects.start()
-        self._running = [
-            asyncio.create_task(self._guard(duty))
-            for duty in (self.ticker.run(), self.expiry.run(), self._collect_orphans())
-        ]
+        sweeps = self.expiry.run(), self.node_expiry.run(), self._collect_orphans()
+        self._running = [asyncio.create_task(self._guard(duty)) for duty in (self.ticker.run(), *sweeps)]
 
     async def stop(self) -> None:
         """End them; safe to call twice and before start."""

@@ -1,22 +1,20 @@
 """Upload what a command left: declared outputs, and the full logs when their tails are not all of them."""
 
 import asyncio
-import errno
 import json
 import logging
-import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outcome import CommandEnd
+from awe_client.daemon.outputs import Found, find_outputs, words_of
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import StepError
-from awe_client.daemon.workdir import NotInside, find, listing
-from awe_client.sdk.bodies import FileBody
+from awe_client.daemon.workdir import NotInside, find
+from awe_client.sdk.bodies import CountedBody, FileBody
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError, LeaseLost, NotFound
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
@@ -43,17 +41,17 @@ class Pusher:
         """
         found = await asyncio.to_thread(find_outputs, attempt)
         uploaded: list[OutputMessage] = []
-        for output, path in found:
-            uploaded.append(await self._upload(attempt, output, path))
-            if output.get("attrfile") and attempt.rank < 2:
-                await self._attributes(attempt, output)
+        for one in found:
+            uploaded.append(await self._upload(attempt, one))
+            if one.output.get("attrfile") and attempt.rank < 2:
+                await self._attributes(attempt, one.output)
         return uploaded
 
-    async def _upload(self, attempt: Attempt, output: Mapping[str, Any], path: Path) -> OutputMessage:
-        name, node = output["filename"], output.get("node") or ""
+    async def _upload(self, attempt: Attempt, found: Found) -> OutputMessage:
+        name, node = found.output["filename"], found.output.get("node") or ""
         mismatches = 0
         while True:
-            body = await asyncio.to_thread(FileBody, path)
+            body = await asyncio.to_thread(found.body)
             upload = self._uploader(attempt, node, body)
             fact = await self._insist(upload, f"output {name} was refused")
             if not body.md5 or fact.md5 in ("", body.md5):
@@ -66,7 +64,7 @@ class Pusher:
 
     @staticmethod
     def _uploader(
-        attempt: Attempt, node: str, body: FileBody
+        attempt: Attempt, node: str, body: CountedBody
     ) -> Callable[[AsyncAweClient], Awaitable[Stored]]:
         def upload(server: AsyncAweClient) -> Awaitable[Stored]:
             return server.upload_output(
@@ -86,7 +84,7 @@ class Pusher:
             return
         except (NotInside, OSError, ValueError, RecursionError) as exc:
             raise StepError(
-                FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {_words(exc)}"
+                FailureKind.OUTPUT, f"attribute file {output['attrfile']}: {words_of(exc)}"
             ) from exc
         if attributes is not None:
             await self._insist(
@@ -177,39 +175,3 @@ async def _log_body(attempt: Attempt, name: str) -> FileBody | bytes:
     except (NotInside, OSError):
         return b""
     return body if body.size else b""
-
-
-def find_outputs(attempt: Attempt) -> list[tuple[dict[str, Any], Path]]:
-    """The declared outputs that are there.
-
-    Raises StepError for one that is missing, empty, or not a plain file.
-    """
-    found = []
-    for output in attempt.task.outputs:
-        name, folder = output["filename"], output.get("directory") or ""
-        full = f"{folder}/{name}" if folder else name
-        try:
-            path = find(attempt.directory, name, folder)
-            info = path.stat()
-        except FileNotFoundError:
-            if output.get("optional") or output.get("nofile"):
-                continue
-            there = listing(attempt.directory)
-            raise StepError(
-                FailureKind.OUTPUT, f"declared output {full} missing; the work directory has: {there}"
-            ) from None
-        except (NotInside, OSError) as exc:
-            raise StepError(FailureKind.OUTPUT, f"output {full}: {_words(exc)}") from exc
-        if not stat.S_ISREG(info.st_mode):
-            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a plain file"
-            raise StepError(FailureKind.OUTPUT, f"output {full} is {kind}; a file was declared")
-        if output.get("nonzero") and info.st_size == 0:
-            raise StepError(FailureKind.OUTPUT, f"output {full} is empty, and nonzero was declared")
-        found.append((output, path))
-    return found
-
-
-def _words(exc: Exception) -> str:
-    if isinstance(exc, OSError) and exc.errno:
-        return "links in a circle" if exc.errno == errno.ELOOP else os.strerror(exc.errno).lower()
-    return str(exc)

@@ -6,13 +6,27 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio.to_thread
 
 CHUNK_BYTES = 1024 * 1024
 #: Called with (bytes done, bytes in all or -1).
 Progress = Callable[[int, int], None]
+
+
+class CountedBody(Protocol):
+    """A raw body of known length, readable again; `md5` is that of the bytes sent, after the last of them."""
+
+    size: int
+    md5: str
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Read it from its beginning."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about it."""
 
 
 class FileBody:

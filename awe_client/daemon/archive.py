@@ -1,0 +1,260 @@
+"""Many files as one tar, always the same bytes for the same files, made while it is sent.
+
+Nothing is written to disk and no list is kept: the files are walked once to know the size, and once more each
+time the bytes are needed. Names are sorted, times and owners are left out, of the mode only whether a file
+may be executed is kept. A link is kept as one if it leads to somewhere in the same folder; a link to a file
+elsewhere in the work directory becomes that file. What leads out of it, a pipe, a device is refused.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from awe_client.daemon.workdir import NotInside, require_inside
+from awe_client.sdk.bodies import CHUNK_BYTES
+from shared_models.archives import Pattern, Places
+from shared_models.limits import MAX_MEMBER_DEPTH, MAX_MEMBERS
+from shared_models.tar_members import BLOCK_BYTES, END_MARK
+
+
+class NotKept(Exception):
+    """Something that cannot be a member of an archive; the text says what and why."""
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """A member of an archive that is to be made: a file, a folder, or (with a target) a link."""
+
+    name: str
+    path: str  #: of a file, links resolved
+    size: int
+    executable: bool = False
+    is_folder: bool = False
+    target: str = ""
+
+    def header(self) -> bytes:
+        """Its blocks before the bytes."""
+        info = tarfile.TarInfo(self.name)
+        info.mode = 0o755 if self.executable or self.is_folder else 0o644
+        if self.is_folder:
+            info.type = tarfile.DIRTYPE
+        elif self.target:
+            info.type, info.linkname, info.mode = tarfile.SYMTYPE, self.target, 0o777
+        else:
+            info.size = self.size
+        return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+class ArchiveBody:
+    """An archive as a raw body of known length; as `FileBody`, it may be read again.
+
+    After it was read to its end, `md5` is the digest of the bytes that were sent. `has_bytes`: not all its
+    files are empty. Making one walks the files: for a worker thread. Raises NotKept, OSError.
+    """
+
+    def __init__(self, entries: Callable[[], Iterable[Entry]]) -> None:
+        self._entries = entries
+        self.md5 = ""
+        self.count = 0
+        self.has_bytes = False
+        self.size = len(END_MARK)
+        for entry in entries():
+            self.count += 1
+            if self.count > MAX_MEMBERS:
+                raise NotKept(f"has more than {MAX_MEMBERS} files; they cannot be kept as one")
+            self.has_bytes = self.has_bytes or entry.size > 0
+            self.size += len(entry.header()) + entry.size + _padding(entry.size)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Make the archive from its beginning. Reading and hashing happen in a thread."""
+        digest = hashlib.md5(usedforsecurity=False)
+        chunks = pack(self._entries())
+        sent = 0
+        while chunk := await anyio.to_thread.run_sync(_next, chunks, digest):
+            sent += len(chunk)
+            if sent > self.size:
+                break
+            yield chunk
+        if sent != self.size:
+            raise _changed("the files")
+        self.md5 = digest.hexdigest()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about this body."""
+        return {"Content-Type": "application/octet-stream", "Content-Length": str(self.size)}
+
+
+def _next(chunks: Iterator[bytes], digest: "hashlib._Hash") -> bytes:
+    chunk = next(chunks, b"")
+    digest.update(chunk)
+    return chunk
+
+
+def pack(entries: Iterable[Entry]) -> Iterator[bytes]:
+    """The bytes of the archive, in pieces of about 1 MiB. Raises OSError, also for a file that changed."""
+    held: list[bytes] = []
+    size = 0
+    for entry in entries:
+        for piece in _blocks(entry):
+            held.append(piece)
+            size += len(piece)
+            if size >= CHUNK_BYTES:
+                yield b"".join(held)
+                held, size = [], 0
+    held.append(END_MARK)
+    yield b"".join(held)
+
+
+def _blocks(entry: Entry) -> Iterator[bytes]:
+    yield entry.header()
+    if entry.is_folder or entry.target:
+        return
+    descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_size != entry.size:
+            raise _changed(entry.name)
+        left = entry.size
+        while left:
+            piece = os.read(descriptor, min(left, CHUNK_BYTES))
+            if not piece:
+                raise _changed(entry.name)
+            left -= len(piece)
+            yield piece
+    finally:
+        os.close(descriptor)
+    yield bytes(_padding(entry.size))
+
+
+def _padding(size: int) -> int:
+    return -size % BLOCK_BYTES
+
+
+def _changed(what: str) -> OSError:
+    return OSError(errno.ESTALE, f"{what} changed while being read")
+
+
+# --- finding them --------------------------------------------------------------------------------
+
+
+class Finder:
+    """Finds what an output's pattern takes in a work directory.
+
+    `left_out` are names that are never taken. With `leave_bad`, what cannot be kept is left out, too.
+    """
+
+    def __init__(
+        self, directory: Path, left_out: frozenset[str] = frozenset(), *, leave_bad: bool = False
+    ) -> None:
+        self._directory = directory
+        self._left_out = left_out
+        self._leave_bad = leave_bad
+
+    def find(self, pattern: Pattern, base: str = "") -> Iterator[Entry]:
+        """What is taken below `base`, as members named from there, in order. Raises NotKept, OSError."""
+        start = f"{self._directory}/{base}" if base else str(self._directory)
+        try:
+            require_inside(self._directory, Path(start), base)
+        except NotInside as exc:
+            raise NotKept(str(exc)) from exc
+        yield from self._search(start, "", base, pattern, pattern.begin())
+
+    def _search(
+        self, folder: str, below: str, base: str, pattern: Pattern, places: Places
+    ) -> Iterator[Entry]:
+        for name in _sorted_names(folder):
+            there = pattern.step(places, name)
+            member = f"{below}/{name}" if below else name
+            path = f"{folder}/{name}"
+            if not there or self._is_left_out(base, member):
+                continue
+            if pattern.accepts(there):
+                yield from self._take(path, member, base)
+            elif _is_real_folder(path) and member.count("/") < MAX_MEMBER_DEPTH:
+                yield from self._search(path, member, base, pattern, there)
+
+    def _take(self, path: str, member: str, base: str) -> Iterator[Entry]:
+        """A file or folder that matches; a link to one counts as what it leads to."""
+        try:
+            path = self._inside(path, member)
+            info = os.lstat(path)
+            if not stat.S_ISDIR(info.st_mode):
+                yield _file(path, member, info)
+                return
+        except NotKept:
+            if self._leave_bad:
+                return
+            raise
+        yield Entry(member, path, 0, is_folder=True)
+        yield from self._below(path, member, base, path)
+
+    def _below(self, folder: str, member: str, base: str, top: str) -> Iterator[Entry]:
+        """All that lies in a folder."""
+        for name in _sorted_names(folder):
+            path, inner = f"{folder}/{name}", f"{member}/{name}"
+            if self._is_left_out(base, inner):
+                continue
+            try:
+                entry = self._entry(path, inner, top)
+            except NotKept:
+                if self._leave_bad:
+                    continue
+                raise
+            yield entry
+            if entry.is_folder:
+                yield from self._below(path, inner, base, top)
+
+    def _entry(self, path: str, member: str, top: str) -> Entry:
+        if member.count("/") > MAX_MEMBER_DEPTH:
+            raise NotKept(f"'{member[:200]}…' lies in more than {MAX_MEMBER_DEPTH} folders")
+        info = os.lstat(path)
+        if stat.S_ISDIR(info.st_mode):
+            return Entry(member, path, 0, is_folder=True)
+        return self._link(path, member, top) if stat.S_ISLNK(info.st_mode) else _file(path, member, info)
+
+    def _link(self, path: str, member: str, top: str) -> Entry:
+        real = self._inside(path, member)
+        if real == top or real.startswith(top + "/"):
+            # From real folder to real target: leading `..`s only, so that it cannot be led elsewhere.
+            return Entry(member, path, 0, target=os.path.relpath(real, os.path.dirname(path)))
+        if not os.path.isfile(real):
+            raise NotKept(f"'{member[:200]}' is a link that leads to no file, and out of its folder")
+        return _file(real, member, os.lstat(real))
+
+    def _inside(self, path: str, member: str) -> str:
+        try:
+            require_inside(self._directory, Path(path), member)
+        except NotInside as exc:
+            raise NotKept(str(exc)) from exc
+        real = os.path.realpath(path)
+        if os.path.islink(real):
+            raise NotKept(f"'{member[:200]}' is a link in a circle")
+        return real
+
+    def _is_left_out(self, base: str, member: str) -> bool:
+        return bool(self._left_out) and (f"{base}/{member}" if base else member) in self._left_out
+
+
+def _file(path: str, member: str, info: os.stat_result) -> Entry:
+    if not stat.S_ISREG(info.st_mode):
+        raise NotKept(f"'{member[:200]}' is a pipe, socket or device: only files, folders and links are kept")
+    return Entry(member, path, info.st_size, executable=bool(info.st_mode & 0o111))
+
+
+def _sorted_names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder), key=os.fsencode)
+    except NotADirectoryError:
+        return []
+
+
+def _is_real_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)

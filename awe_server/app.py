@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from awe_server.api import build_api
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.clock import Clock
-from awe_server.runtime.data_dir import CannotStart, claim
+from awe_server.runtime.data_dir import CannotStart, claim, keep_apart
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
@@ -47,12 +47,16 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
     """Put the rooms together; nothing is opened yet."""
     store = open_store(settings.store_url, settings.data_dir)
     claim(settings.data_dir)
+    keep_apart(settings.data_dir, settings.file_roots)
     # What belongs to documents that are forgotten at exit is kept apart from what is not.
     folder = settings.data_dir / "memory" if settings.store_url == "memory:" else settings.data_dir
     if folder != settings.data_dir:
         shutil.rmtree(folder, ignore_errors=True)
     engine = Engine(store, settings, clock, fatal)
-    nodes = NodeStore(folder / "nodes", engine, new_id, clock.wall, settings.free_floor_bytes)
+    nodes = NodeStore(
+        folder / "nodes", engine, new_id, clock.wall, settings.free_floor_bytes,
+        quota_bytes=settings.quota_bytes, dedup=settings.dedup_nodes,
+    )  # fmt: skip
     logs_dir = folder / "logs"
     engine.attach(BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal))
     return Services(

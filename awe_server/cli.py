@@ -1,9 +1,11 @@
 """The `awe-server` command: serve, check, export."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +15,10 @@ import typer
 from pydantic import ValidationError
 
 from awe_server import app as composition
+from awe_server.data.check import check_files
+from awe_server.data.check import repair as repair_files
 from awe_server.runtime import logs, recovery
+from awe_server.runtime.duties import check_claim
 from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
 from awe_server.store.base import COLLECTIONS, Store
@@ -74,8 +79,18 @@ def serve(
     public_url: Annotated[
         str | None, typer.Option(help="How clients reach the server (default: as they ask).")
     ] = None,
+    file_root: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIR", help="Open a directory of shared files to jobs (file:// URLs); repeatable."
+        ),
+    ] = None,
     lease_s: Annotated[
         float | None, typer.Option(help="Seconds until a silent client loses its work (default: 60).")
+    ] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(help="Bytes that nodes may take, such as 500G; 0 = no limit (default: 0)."),
     ] = None,
     standby: Annotated[
         bool | None,
@@ -89,17 +104,28 @@ def serve(
     """Run the server until SIGTERM or SIGINT."""
     settings = _settings(
         config, host=host, port=port, data_dir=data, store_url=store, policy=policy, public_url=public_url,
-        lease_s=lease_s, standby=standby, log_level=log_level, log_format=log_format,
+        file_roots=[os.path.abspath(root) for root in file_root] if file_root else None,
+        lease_s=lease_s, quota_bytes=quota, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)
     raise typer.Exit(composition.run(settings))
 
 
 @cli.command()
-def check(data: Data = None, store: StoreUrl = None, config: Config = None) -> None:
-    """Look for damage in the store and for documents that do not fit together. No server may be running."""
+def check(
+    data: Data = None,
+    store: StoreUrl = None,
+    config: Config = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove files of the node store that no document names.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look for damage in the store, for documents that do not fit together, and read every file of the node
+    store. No server may be running. Exit code 1 if something is wrong.
+    """
     settings = _settings(config, data_dir=data, store_url=store)
-    _with_store(settings, lambda opened: _check(opened, settings))
+    _with_store(settings, lambda opened: _check(opened, settings, repair=repair, as_json=as_json))
 
 
 @cli.command()
@@ -127,14 +153,26 @@ def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -
     raise typer.Exit(code)
 
 
-async def _check(store: Store, settings: Settings) -> int:
+async def _check(store: Store, settings: Settings, *, repair: bool, as_json: bool) -> int:
     problems = await store.check()
     problems += await recovery.survey(store, settings, lambda: Context(0.0, time.time(), str))
-    for problem in problems:
+    folder = settings.data_dir / "nodes"
+    check_claim(folder, str((await store.get("meta", "server") or {}).get("uuid")))
+    report = await check_files(folder, store.scan("nodes"))
+    if repair:
+        repair_files(folder, report)
+    is_sound = report.is_sound and not problems
+    if as_json:
+        shown = {"store": store.name, "sound": is_sound, "problems": problems, "nodes": asdict(report)}
+        print(orjson.dumps(shown).decode())
+        return 0 if is_sound else 1
+    for problem in (*problems, *report.problems):
         print(problem)
     if not problems:
         print(f"{store.name}: sound")
-    return 1 if problems else 0
+    if report.is_sound:
+        print(f"{folder}: sound: {report.nodes} nodes, {report.files} files, {report.bytes} bytes")
+    return 0 if is_sound else 1
 
 
 #: Who writes to this very store is nothing to take along.

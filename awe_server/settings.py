@@ -1,14 +1,41 @@
 """Settings, once and frozen: flags > environment AWE_* > config file > defaults. Units are in the names."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+
+from shared_models.limits import MAX_FILE_ROOTS
+from shared_models.roots import normal_root, root_problem
 
 GIB = 1024**3
+
+
+def read_roots(given: object) -> tuple[str, ...]:
+    """Read directories: a list, or text with `:` between them. Raises ValueError."""
+    texts = [text for text in given.split(":") if text] if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple):
+        raise ValueError("must be a list of directories")
+    if len(texts) > MAX_FILE_ROOTS:
+        raise ValueError(f"has more than {MAX_FILE_ROOTS} directories")
+    for text in texts:
+        problem = root_problem(text) if isinstance(text, str) else "must be text"
+        if problem:
+            raise ValueError(problem)
+    return tuple(dict.fromkeys(normal_root(text) for text in texts))
+
+
+_SIZE_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": GIB, "T": 1024 * GIB}
+
+
+def read_size(given: object) -> object:
+    """Read a size such as `500G` (powers of 1024); what is no such text is left for the next check."""
+    match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)", given) if isinstance(given, str) else None
+    return int(match[1]) * _SIZE_UNITS[match[2]] if match else given
 
 
 class Settings(BaseSettings):
@@ -34,7 +61,10 @@ class Settings(BaseSettings):
         default=10.0, gt=0
     )  #: how long a request waits for a store that does not answer
     expire_wait_s: float = Field(default=60.0, gt=0)  #: pause between two sweeps for expired jobs
+    file_roots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_roots)] = ()  #: open to jobs
     free_floor_bytes: int = Field(default=GIB // 4, ge=0)  #: below this much free disk uploads are refused
+    quota_bytes: Annotated[int, BeforeValidator(read_size)] = Field(default=0, ge=0)  #: 0 = none
+    dedup_nodes: bool = False  #: nodes of equal content share its bytes, also when nobody asks for it
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["human", "json"] = "human"
 

@@ -40,6 +40,7 @@ MAX_PERF_KEYS = 100  #: measured values in a report
 MAX_LOG_BYTES = 16 * MIB  #: a full log kept on the server
 MAX_PROFILE_BYTES = MIB  #: a client's registration
 MAX_APPS = 1_000  #: apps a client offers
+MAX_FILE_ROOTS = 100  #: directories that a server or a client opens to jobs
 MAX_CORES = 1_000_000  #: cores, gpus or subclients of a client
 MAX_STOPPED = 1_000  #: removed clients that are still told so, the last ones
 MAX_SKIP_LIST = 1_000  #: workunits on a client's skip list

@@ -12,8 +12,16 @@ from typing import Any
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
 from shared_models.fields import flag, free_text, rows, whole
 from shared_models.ids import ClientId, WorkunitId, split_workunit_id
-from shared_models.limits import MAX_APPS, MAX_CORES, MAX_HOLDS, MAX_NAME_CHARS, MAX_PROFILE_BYTES
+from shared_models.limits import (
+    MAX_APPS,
+    MAX_CORES,
+    MAX_FILE_ROOTS,
+    MAX_HOLDS,
+    MAX_NAME_CHARS,
+    MAX_PROFILE_BYTES,
+)
 from shared_models.meaning import GROUP_NAME
+from shared_models.roots import normal_root, root_problem
 from shared_models.strict_json import read_json
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -41,6 +49,7 @@ class ClientProfile:
     gpus: int
     apps: list[str]  #: `*` = any; empty = it can never get work
     containers: list[str]  #: container engines it offers
+    file_roots: list[str]  #: directories of shared files that it opens to jobs
     current_work: list[WorkunitId]  #: what it believes to hold
     spooled: list[tuple[WorkunitId, int]]  #: native: finished attempts of its last run, not reported yet
     proxy: bool
@@ -78,6 +87,7 @@ def parse_profile(raw: bytes | dict[str, Any]) -> ClientProfile:
         gpus=whole(data, "gpus", 0, MAX_CORES, default=0),
         apps=_names(data, "apps"),
         containers=_names(data, "containers"),
+        file_roots=_roots(data),
         current_work=current_work(data),
         spooled=_spooled(data),
         proxy=flag(data, "proxy"),
@@ -122,6 +132,15 @@ def _read(raw: bytes | dict[str, Any]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidDocument("the profile must be a JSON object")
     return data
+
+
+def _roots(data: dict[str, Any]) -> list[str]:
+    roots = rows(data, "file_roots", MAX_FILE_ROOTS)
+    for i, root in enumerate(roots):
+        problem = root_problem(root) if isinstance(root, str) else "must be the path of a directory"
+        if problem:
+            raise InvalidDocument(f"file_roots[{i}]: {problem}")
+    return list(dict.fromkeys(normal_root(root) for root in roots))
 
 
 def _is_workunit(held: object) -> bool:

@@ -29,6 +29,7 @@ class TaskCheck:
         self.problems = problems
         self.comparisons_left = _MAX_COMPARISONS
         self.steps_left = MAX_REFERENCE_STEPS
+        self.sinks: dict[str, str] = {}  #: URL of an output → its path in the document
 
     def __call__(self, task: TaskDocument, path: str, names: Mapping[str, Sequence[str]]) -> None:
         """Check a task and bring its files into their form. `names` as in `check_files`."""
@@ -43,11 +44,27 @@ class TaskCheck:
         if task.clientgroups:
             task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
         check_files(task, path, names, self.reach, self.problems)
+        if any(io.url for io in task.outputs):
+            self._sinks(task, path, names)
         inputs = [io.filename for io in task.inputs]
         if task.partinfo is not None:
             self._partinfo(task.partinfo, inputs, f"{path}.partinfo")
         self._command(task.cmd, inputs, f"{path}.cmd")
         self._references(task, inputs, f"{path}.cmd")
+
+    def _sinks(self, task: TaskDocument, path: str, names: Mapping[str, Sequence[str]]) -> None:
+        """Check that no two outputs of the job go to one place, and that no task writes what it reads."""
+        read = {io.url for io in (*task.inputs, *task.predata)}
+        for i, io in enumerate(task.outputs):
+            if not io.url:
+                continue
+            key = f".{names['outputs'][i][:100]}" if "outputs" in names else f"[{i}]"
+            place = f"{path}.outputs{key}"
+            first = self.sinks.setdefault(io.url, place)
+            if first != place:
+                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is where {first} goes already")
+            if io.url in read:
+                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is an input of the same task")
 
     def _partinfo(self, part: PartInfo, inputs: list[str], path: str) -> None:
         if part.input:

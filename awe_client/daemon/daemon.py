@@ -28,7 +28,7 @@ from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import Sources
 from awe_client.daemon.workdir import WorkDirs
 from awe_client.daemon.workshop import Workshop
-from shared_models.messages import FreeMessage, ReplyMessage
+from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ NOTHING_TO_DELIVER_S = 0.5
 SWEEP_S = 60.0
 #: So often a living daemon touches the file `alive`, also while no server answers.
 ALIVE_S = 5.0
+#: So often the server is told how far transfers are, if no other exchange does.
+PROGRESS_S = 5.0
 SUSPENDED_WAIT_S = 2.0
 
 
@@ -53,8 +55,11 @@ class Daemon:
             settings.servers,
             authorization=settings.authorization,
             transfer_timeout_s=settings.transfer_timeout_s,
+            transfers=settings.transfers,
         )
-        self._sources = Sources(self._servers, timeout_s=settings.transfer_timeout_s)
+        self._sources = Sources(
+            self._servers, timeout_s=settings.transfer_timeout_s, file_roots=settings.file_roots
+        )
         self._cache = PredataCache(self._root.predata, settings.predata_bytes)
         self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s)
         self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
@@ -84,6 +89,7 @@ class Daemon:
             spool=self._spool,
             capacity=self._capacity,
             live_logs=live_logs,
+            transfers=settings.transfers,
             on_news=self._loop.notify,
         )
         self._base_env = inherited(os.environ)
@@ -208,6 +214,8 @@ class Daemon:
             if now - shown >= ALIVE_S:
                 self._root.show_life()
                 shown = now
+            if now - self._loop.begun_at >= PROGRESS_S and self._workshop.progress():
+                self._loop.notify()
             if now - swept >= SWEEP_S:
                 self._workdirs.sweep()
                 await self._containers.sweep()
@@ -247,6 +255,7 @@ class Daemon:
             "gpus": self._totals.gpus,
             "apps": list(settings.apps),
             "containers": self._containers.offered,
+            "file_roots": list(settings.file_roots),
             "version": package_version(),
             "native": True,
             "incarnation": self._root.incarnation,
@@ -293,6 +302,10 @@ class Daemon:
         if self._capacity.is_lowered:
             return f"could not start processes; running with {self._capacity.slots} slots for a while"
         return ""
+
+    def progress(self) -> list[ProgressRow]:
+        """How far transfers are that take a while."""
+        return self._workshop.progress()
 
     def has_backlog(self) -> bool:
         """Whether a short delay would starve no slot."""

@@ -27,8 +27,11 @@ from awe_client.daemon.units import parse_bytes, parse_seconds
 from awe_client.sdk.address import DEFAULT_SERVER, server_address
 from shared_models.errors import AweError, InvalidDocument
 from shared_models.profile import parse_profile
+from shared_models.roots import normal_root
 
 Value = TypeVar("Value")
+
+MAX_TRANSFERS = 256
 
 _PR_SET_DUMPABLE = 4
 
@@ -87,6 +90,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         raise ValueError("--slots: must be at least 1")
     if options.executors < 1:
         raise ValueError("--executors: must be at least 1")
+    if not 1 <= options.transfers <= MAX_TRANSFERS:
+        raise ValueError(f"--transfers: must be 1 to {MAX_TRANSFERS}")
     apps = tuple(app.strip() for app in options.apps.split(",") if app.strip())
     if not apps:
         raise ValueError("--apps: names no app; '*' offers all")
@@ -111,6 +116,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         free_floor_bytes=_option("--free-floor", parse_bytes, options.free_floor),
         predata_bytes=_option("--predata-size", parse_bytes, options.predata_size),
         transfer_timeout_s=_option("--transfer-timeout", parse_seconds, options.transfer_timeout),
+        file_roots=_roots(options.file_root, _option("--work", _path, options.work)),
+        transfers=options.transfers,
         executors=options.executors,
         authorization=_authorization(options.token_file),
     )
@@ -126,11 +133,14 @@ def _check_profile(settings: Settings) -> None:
         raise ValueError("--group: names no group; leave it out for 'default'")
     keys = ("group", "name", "user", "domain", "instance_id", "instance_type", "memory_bytes", "gpus")
     profile = {key: getattr(settings, key) for key in keys}
+    profile["file_roots"] = list(settings.file_roots)
     try:
         parse_profile({**profile, "apps": list(settings.apps), "cores": settings.slots})
     except InvalidDocument as exc:
         key, _, problem = exc.message.partition(": ")
-        flag = {"cores": "slots", "memory_bytes": "memory"}.get(key, key.replace("_", "-"))
+        flags = {"cores": "slots", "memory_bytes": "memory", "file_roots": "file-root"}
+        key = key.partition("[")[0]
+        flag = flags.get(key, key.replace("_", "-"))
         raise ValueError(f"--{flag}: {problem}") from exc
 
 
@@ -173,6 +183,8 @@ def _add_offer(add: Callable[..., object]) -> None:
     add("--slots", type=int, metavar="N", help=slots)
     work = "work directory, one per daemon (default: %(default)s)"
     add("--work", default="awe-work", metavar="DIR", help=work)
+    roots = "open a directory of shared files to jobs (file:// URLs); repeatable (default: none)"
+    add("--file-root", action="append", default=[], metavar="DIR", help=roots)
 
 
 def _add_names(add: Callable[..., object]) -> None:
@@ -194,6 +206,8 @@ def _add_resources(add: Callable[..., object]) -> None:
 def _add_running(add: Callable[..., object]) -> None:
     executors = "processes that start commands (default: %(default)s)"
     add("--executors", type=int, default=2, metavar="N", help=executors)
+    transfers = "workunits whose files move at once, in each direction (default: %(default)s)"
+    add("--transfers", type=int, default=8, metavar="N", help=transfers)
     add("--token-file", metavar="FILE", help="client group token (or AWE_CLIENT_TOKEN); only you may read it")
     add("--json-logs", action="store_true", help="log lines as JSON")
     add("--verbose", action="store_true", help="log more")
@@ -204,6 +218,18 @@ def _option(name: str, parse: Callable[[str], Value], text: str) -> Value:
         return parse(text)
     except (ValueError, AweError) as exc:
         raise ValueError(f"{name}: {exc}") from exc
+
+
+def _roots(names: Sequence[str], work: Path) -> tuple[str, ...]:
+    """The directories that are open to jobs. Raises ValueError if jobs could name our own files."""
+    work = work.resolve()
+    for name in names:
+        root = _option("--file-root", _path, name).resolve()
+        if not root.is_dir():
+            raise ValueError(f"--file-root: {name}: there is no such directory")
+        if work == root or root in work.parents or work in root.parents:
+            raise ValueError(f"--file-root: {name}: it and the work directory must lie outside of each other")
+    return tuple(dict.fromkeys(normal_root(os.path.abspath(Path(name).expanduser())) for name in names))
 
 
 def _path(text: str) -> Path:

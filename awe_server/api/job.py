@@ -82,7 +82,8 @@ async def submit(
     engine = services.engine
     own_hosts = {base_url, services.settings.public_url.rstrip("/")} - {""}
     new_id = JobId(services.new_id())
-    job = await job_submit.build(raw, own_hosts, engine.context(), new_id, caller.user, key, token)
+    roots = services.settings.file_roots
+    job = await job_submit.build(raw, own_hosts, roots, engine.context(), new_id, caller.user, key, token)
     if not key:
         return await _job(services, await job_submit.admit(engine, job), base_url)
     once: job_submit.OnceOnly = request.app.state.once_only

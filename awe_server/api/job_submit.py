@@ -5,13 +5,14 @@ for as long as the job is kept, also after a restart. Key and body are kept only
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import anyio.to_thread
 from starlette.requests import Request
 
 from awe_server.api.bodies import media_type, whole
 from awe_server.api.multipart import Part, is_multipart, parts
+from awe_server.data.roots import closed_by
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import Context, Job
@@ -72,19 +73,28 @@ def _listed(names: Iterable[str]) -> str:
 
 
 async def build(
-    raw: bytes, own_hosts: Iterable[str], ctx: Context, job_id: JobId, owner: str, key: str, datatoken: str
+    raw: bytes,
+    own_hosts: Iterable[str],
+    file_roots: Sequence[str],
+    ctx: Context,
+    job_id: JobId,
+    owner: str,
+    key: str,
+    datatoken: str,
 ) -> Job:
-    """Check a document and make the job of it; large ones in a thread, so that others are served meanwhile.
+    """Check a document and make the job of it, in a thread if that takes time: others are served meanwhile.
 
     Nothing of the server's state is looked at. Raises InvalidDocument with every problem's path, TooLarge.
     """
     hosts = tuple(own_hosts)
 
     def work() -> Job:
-        document = parse_job_document(raw, own_hosts=hosts)
+        document = parse_job_document(raw, own_hosts=hosts, closed=closed_by(file_roots))
         return build_job(ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken)
 
-    return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(work)
+    # With roots, paths that the document names are looked up, on a file system that may be slow.
+    at_once = len(raw) <= INLINE_BYTES and not file_roots
+    return work() if at_once else await anyio.to_thread.run_sync(work)
 
 
 async def admit(engine: Engine, job: Job) -> JobAndTasks:

@@ -1,6 +1,7 @@
 """The folder below which a server keeps everything; files are removed in it, so it must be its own."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared_models.errors import AweError
@@ -29,6 +30,18 @@ def claim(folder: Path) -> None:
         (folder / MARK).write_text(_MARK_TEXT, encoding="ascii")
     except OSError as exc:
         raise CannotStart(f"cannot use the data directory {folder}: {exc.strerror}") from exc
+
+
+def keep_apart(folder: Path, file_roots: Sequence[str]) -> None:
+    """See that jobs cannot name our own files. Raises CannotStart if they could, or if a root is missing."""
+    data = folder.resolve()
+    for name in file_roots:
+        root = Path(name).resolve()
+        if not root.is_dir():
+            raise CannotStart(f"cannot open {name} to jobs (--file-root): there is no such directory")
+        if data == root or root in data.parents or data in root.parents:
+            problem = f"it and the data directory {folder} must lie outside of each other"
+            raise CannotStart(f"cannot open {name} to jobs (--file-root): {problem}")
 
 
 def _is_ours(folder: Path) -> bool:

@@ -57,6 +57,7 @@ def rules(settings: Settings) -> Rules:
         retry_base_s=settings.retry_base_s,
         retry_cap_s=settings.retry_cap_s,
         policy=settings.policy,
+        file_roots=settings.file_roots,
     )
 
 

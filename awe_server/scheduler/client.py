@@ -39,6 +39,7 @@ class Client:
         "eligible",
         "eligible_epoch",
         "eligible_seen",
+        "file_roots",
         "gpus",
         "group",
         "holds",
@@ -70,6 +71,7 @@ class Client:
         self.group = ""
         self.apps: tuple[str, ...] = ()
         self.containers: tuple[str, ...] = ()  #: container engines it offers
+        self.file_roots: tuple[str, ...] = ()  #: directories that it opens to jobs
         self.cores = 0
         self.memory_bytes = 0
         self.disk_bytes = 0
@@ -106,6 +108,7 @@ class Client:
         self.group = str(profile.get("group") or "")
         self.apps = tuple(profile.get("apps") or ())
         self.containers = tuple(profile.get("containers") or ())
+        self.file_roots = tuple(profile.get("file_roots") or ())
         self.cores = int(profile.get("cores") or 0)
         self.memory_bytes = int(profile.get("memory_bytes") or 0)
         self.disk_bytes = int(profile.get("disk_bytes") or 0)

@@ -16,6 +16,7 @@ class Rules:
     retry_base_s: float = 1.0
     retry_cap_s: float = 300.0
     policy: Literal["fcfs", "fair"] = "fcfs"
+    file_roots: tuple[str, ...] = ()  #: directories that are open to jobs
 
 
 @dataclass(slots=True)

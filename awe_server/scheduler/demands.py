@@ -1,6 +1,7 @@
 """Queues of ready tasks by demand: what a task asks of a client.
 
-All tasks with the same client groups, application, resources and need of a container wait in one Demand. A
+All tasks with the same client groups, application, resources, directories of shared files and need of a
+container wait in one Demand. A
 client is compared with a demand once, not with every workunit; what fits is cached on the client until the
 client changes or demands are cleared away. Within a demand tasks are ordered in steps, so that verbs on a job
 move one entry: lanes by priority (and user, under the fair policy), in a lane jobs by submission, in a job
@@ -8,14 +9,31 @@ tasks by position. A task is listed exactly while it has a workunit that may be 
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
 
-from awe_server.scheduler.state import ACTIVE_JOBS, RUNNING_TASKS, Client, Job, State, Task, Workunit
+from awe_server.scheduler.state import (
+    ACTIVE_JOBS,
+    RUNNING_TASKS,
+    Client,
+    Document,
+    Job,
+    State,
+    Task,
+    Workunit,
+)
+from shared_models.file_urls import is_file_url, path_of
+from shared_models.locations import is_web_url
+from shared_models.roots import covers, root_of
 from shared_models.states import WorkunitState
 
-#: clientgroups, app, cores, memory_bytes, disk_bytes, gpus, needs a container
-DemandKey = tuple[frozenset[str], str, int, int, int, int, bool, bool]
+#: clientgroups, app, cores, memory_bytes, disk_bytes, gpus, needs a container, needs our own client, roots
+DemandKey = tuple[frozenset[str], str, int, int, int, int, bool, bool, frozenset[str]]
+
+_NO_ROOTS: frozenset[str] = frozenset()
+#: Stands for the root of a file that is below none: no client has it.
+CLOSED = ""
 
 #: priority turned round, user (fair policy only)
 LaneKey = tuple[int, str]
@@ -59,6 +77,7 @@ class Demand:
         "app",
         "cores",
         "disk_bytes",
+        "file_roots",
         "gpus",
         "groups",
         "key",
@@ -72,14 +91,15 @@ class Demand:
     def __init__(self, key: DemandKey) -> None:
         self.key = key
         self.groups, self.app, self.cores, self.memory_bytes, self.disk_bytes, self.gpus = key[:6]
-        self.needs_container, self.needs_native = key[6:]
+        self.needs_container, self.needs_native, self.file_roots = key[6:]
         self.lanes: list[Lane] = []  #: best first
         self.listed = 0  #: tasks that have work now
 
 
-def demand_key(task: Task) -> DemandKey:
+def demand_key(task: Task, roots: Sequence[str]) -> DemandKey:
     """What the task asks of a client; its own client groups replace the job's.
 
+    `roots` are the directories that the server opens to jobs.
     Source: AWE lib/core/cqmgr.go filterWorkByClient; differs: blanks around group names do not count.
     """
     names = task.clientgroups or str(task.job.info.get("clientgroups") or "")
@@ -95,14 +115,21 @@ def demand_key(task: Task) -> DemandKey:
         int(want.get("gpus", 0)),
         bool(cmd.get("Dockerimage") or cmd.get("dockerPull")),
         _is_more_than_awe(task),
+        _touched(task, roots),
     )
+
+
+def _touched(task: Task, roots: Sequence[str]) -> frozenset[str]:
+    """The server's roots in which the task has files."""
+    files = [io["url"] for io in (*task.inputs, *task.outputs, *task.predata) if is_file_url(io["url"])]
+    return frozenset(root_of(path_of(url), roots) or CLOSED for url in files) if files else _NO_ROOTS
 
 
 def _is_more_than_awe(task: Task) -> bool:
     """Whether the task asks for what a stock AWE worker does not know and would leave out in silence.
 
     Source: AWE lib/worker; `cmd_script` is run in containers only, and of an array's inputs, which nobody
-    cuts, it would ask for parts.
+    cuts, it would ask for parts. It reads http, and its outputs go to nodes of one Shock.
     """
     cmd = task.cmd
     in_container = bool(cmd.get("Dockerimage") or cmd.get("dockerPull"))
@@ -110,15 +137,21 @@ def _is_more_than_awe(task: Task) -> bool:
         (cmd.get("cmd_script") and not in_container)
         or any(cmd.get(key) for key in ("stdin", "stdout", "stderr"))
         or task.time_limit_s
-        or any(io.get("optional") for io in task.outputs)
+        or any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
+        or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
     )
+
+
+def _is_elsewhere(output: Document) -> bool:
+    """Whether an output is not just a new node of this server."""
+    return bool(output["host"] or output["url"] or output["type"] not in ("", "basic"))
 
 
 def demand_of(state: State, task: Task) -> Demand:
     """The demand a task belongs to, made if it is the first of its kind."""
     if task.demand is None:
-        key = demand_key(task)
+        key = demand_key(task, state.rules.file_roots)
         demand = state.demands.get(key)
         if demand is None:
             demand = state.demands[key] = Demand(key)
@@ -290,6 +323,11 @@ def stock_worker(demand: Demand, client: Client) -> str | None:
     return "stock_worker" if demand.needs_native and not client.native else None
 
 
+def out_of_reach(demand: Demand, client: Client) -> str | None:
+    """The task has files in directories that the client does not open to jobs."""
+    return None if covers(client.file_roots, demand.file_roots) else "out_of_reach"
+
+
 def too_small(demand: Demand, client: Client) -> str | None:
     """The client as a whole has less than one workunit takes. Unknown cores (0) count as one."""
     if demand.cores > (client.cores or 1):
@@ -301,7 +339,7 @@ def too_small(demand: Demand, client: Client) -> str | None:
     return "not_enough_gpus" if demand.gpus > client.gpus else None
 
 
-PREDICATES = (wrong_group, wrong_app, no_container, stock_worker, too_small)
+PREDICATES = (wrong_group, wrong_app, no_container, stock_worker, out_of_reach, too_small)
 
 
 def unfit(demand: Demand, client: Client) -> str | None:

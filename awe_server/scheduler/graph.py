@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from shared_models.documents import JobDocument, TaskDocument
+from shared_models.documents import IO, JobDocument, TaskDocument
 from shared_models.nearest import did_you_mean
 from shared_models.problems import Problems
 
@@ -10,7 +10,7 @@ MAX_CYCLE_SHOWN = 12  #: names of a cycle in a message
 
 
 def check_graph(document: JobDocument) -> list[list[str]]:
-    """The names each task depends on (`dependsOn` and the origins of its inputs), by position.
+    """The names each task depends on (`dependsOn` and the origins of its files), by position.
 
     Raises InvalidDocument with up to 20 problems: repeated names, unknown or own dependencies, origins that
     do not make the file, tasks that cannot be left out, cycles (named).
@@ -19,7 +19,7 @@ def check_graph(document: JobDocument) -> list[list[str]]:
     by_name = {task.taskid: task for task in document.tasks}
     if len(by_name) < len(document.tasks):
         _repeated(document.tasks, problems)
-    makes: dict[str, dict[str, None]] = {}
+    makes: dict[str, dict[str, IO]] = {}
     wanted: list[list[str]] = []
     for i, task in enumerate(document.tasks):
         path = f"tasks[{i}]"
@@ -86,24 +86,40 @@ def _origins(
     task: TaskDocument,
     path: str,
     by_name: dict[str, TaskDocument],
-    makes: dict[str, dict[str, None]],
+    makes: dict[str, dict[str, IO]],
     problems: Problems,
 ) -> list[str]:
     """`makes` gathers what each producer that was asked about makes: many inputs ask about the same one."""
     good = []
-    for k, io in enumerate(task.inputs):
-        where = f"{path}.inputs[{k}]"
+    parents = {io.formoptions.get("parent_name") for io in task.outputs if io.formoptions}
+    files = [(f"{path}.inputs[{k}]", io) for k, io in enumerate(task.inputs)]
+    files += [(f"{path}.outputs[{k}]", io) for k, io in enumerate(task.outputs) if io.origin]
+    for where, io in files:
         if not io.origin or not _is_known(io.origin, task, f"{where}.origin", by_name, problems):
             continue
         made = makes.get(io.origin)
         if made is None:
-            made = makes[io.origin] = dict.fromkeys(o.filename for o in by_name[io.origin].outputs)
+            made = makes[io.origin] = {o.filename: o for o in by_name[io.origin].outputs}
         if io.filename not in made:
             what = f"makes {', '.join(list(made)[:5])}" if made else "makes no files"
             hint = did_you_mean(io.filename, made)
             problems.add(where, f"task '{io.origin}' does not make '{io.filename}', it {what}{hint}")
+        else:
+            _check_use(io, made[io.filename], io.filename in parents, where, problems)
         good.append(io.origin)
     return good
+
+
+def _check_use(io: IO, made: IO, is_parent: bool, where: str, problems: Problems) -> None:
+    """What is done with nodes of this server needs an origin whose output is one."""
+    if io.attrfile and made.url:
+        problems.add(
+            f"{where}.attrfile", f"task '{io.origin}' stores the file at a URL, which has no attributes"
+        )
+    if (io.type == "update" or is_parent) and (made.host or made.url):
+        what = "updated" if io.type == "update" else "a parent"
+        goes = f"task '{io.origin}' stores the file at {(made.host or made.url)[:200]}"
+        problems.add(f"{where}.origin", f"{goes}; only a node of this server can be {what}")
 
 
 def _is_known(

@@ -41,7 +41,8 @@ def check(state: State) -> list[str]:
     for job in state.jobs.values():
         broken += [f"{job!r}: {fact}" for fact in _job(job)]
         for task in job.tasks:
-            broken += [f"{task!r}: {fact}" for fact in (*_task(state, task), *_ranks(task), *_queueing(task))]
+            facts = (*_task(state, task), *_ranks(task), *_queueing(state, task))
+            broken += [f"{task!r}: {fact}" for fact in facts]
     for unit in state.workunits.values():
         broken += [f"{unit!r}: {fact}" for fact in _workunit(state, unit)]
     for client in state.clients.values():
@@ -180,7 +181,7 @@ def _ranks(task: Task) -> Facts:
         yield "is queued and was handed out"
 
 
-def _queueing(task: Task) -> Facts:
+def _queueing(state: State, task: Task) -> Facts:
     if task.is_listed != has_work(task):
         yield f"is_listed is {task.is_listed}"
     ready = [u for u in task.units.values() if u.state is WorkunitState.QUEUED and u.due_s == 0.0]
@@ -190,7 +191,7 @@ def _queueing(task: Task) -> Facts:
         queue = task.job.queues.get(task.demand) if task.demand else None
         if queue is None or task not in queue.tasks:
             yield "is listed and in no queue"
-        elif task.demand is not None and task.demand.key != demand_key(task):
+        elif task.demand is not None and task.demand.key != demand_key(task, state.rules.file_roots):
             yield f"waits where {task.demand.key} is asked"
 
 

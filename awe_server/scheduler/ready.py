@@ -26,6 +26,7 @@ def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, 
     task.inputs = _with_inputs(task.inputs, facts)
     task.predata = _with_inputs(task.predata, facts)
     task.outputs = with_outputs(task.outputs, facts.outputs)
+    task.demand = None  # the places of its files are known only now
     task.partinfo = part or task.partinfo_wanted
     if why_not:
         task.notes = note(task.notes, why_not)

@@ -172,6 +172,7 @@ def client_document(client: Client) -> Document:
         "gpus": client.gpus,
         "apps": list(client.apps),
         "containers": list(client.containers),
+        "file_roots": list(client.file_roots),
         "regtime": _time(client.regtime),
         "Status": client.status.value,
         "suspended": client.suspended,

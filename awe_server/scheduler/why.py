@@ -10,7 +10,7 @@ from math import ceil
 from typing import TypedDict
 
 from awe_server.scheduler.checkout import could_run, left
-from awe_server.scheduler.demands import PREDICATES, Demand, demand_of, has_work, too_small, unfit
+from awe_server.scheduler.demands import CLOSED, PREDICATES, Demand, demand_of, has_work, too_small, unfit
 from awe_server.scheduler.holder import refusal
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
@@ -252,9 +252,19 @@ def _missing(demand: Demand, reason: str) -> str:
         return f"no live client{where}"
     if reason == "wrong_app":
         return f"no live client{where} offers app `{demand.app}`"
+    if reason == "out_of_reach":
+        return _closed(demand, where)
     if reason == "stock_worker":
         return f"no live client{where} can do more than AWE's own workers, and this command needs more"
     return f"no live client{where} that offers app `{demand.app}` has a container engine"
+
+
+def _closed(demand: Demand, where: str) -> str:
+    """Which directories no client opens to jobs."""
+    if CLOSED in demand.file_roots:
+        return "it has files outside of the directories that this server opens to jobs (--file-root)"
+    roots = _names("", [f"`{root}`" for root in sorted(demand.file_roots)])
+    return f"no live client{where} that offers app `{demand.app}` opens {roots} to jobs (--file-root)"
 
 
 def _lacking(demand: Demand, clients: list[Client]) -> str:

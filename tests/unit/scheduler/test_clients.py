@@ -15,7 +15,12 @@ C1 = ClientId("c1")
 
 def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
     profile = a_profile(
-        hostname="node7", version="1.0", token="never kept", user="anna", containers=["docker"]
+        hostname="node7",
+        version="1.0",
+        token="never kept",
+        user="anna",
+        containers=["docker"],
+        file_roots=["/data"],
     )
     client = register(world.state, world.ctx, profile, None, ClientId("new"))
     changes = world.state.take()
@@ -34,6 +39,7 @@ def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
         "gpus": 0,
         "apps": ["*"],
         "containers": ["docker"],
+        "file_roots": ["/data"],
         "regtime": "2026-01-01T12:00:00.000000Z",
         "Status": "active-idle",
         "suspended": False,

@@ -21,7 +21,7 @@ from tests.builders import Stored, World, a_job, a_report, changed, job_id, snap
 def busy(world: World) -> None:
     """Something of everything: waiting, cut, leased, failed, suspended, being looked at, being finished."""
     world.client()
-    world.client("c2", group="other", containers=["docker"])
+    world.client("c2", group="other", containers=["docker"], file_roots=["/data"])
     world.stock_client("c3")
     one = world.submit(
         a_job(priority=3).task("a", parts=4).task("b").depends("a").reads("x", node="n"), key="k"

@@ -164,8 +164,8 @@ def test_wrong_shape(document: Any, problem: str) -> None:
          "line, record, chunkrecord, not the text 'none'"),
         ("outputs", [{"filename": "a", "formoptions": {"x": 1}}], "outputs[0].formoptions.x: must be text, "
          "not the number 1"),
-        ("outputs", [{"filename": "a", "formoptions": {"x": "1"}}], "outputs[0].formoptions: are not "
-         "supported; leave them out to store the file"),
+        ("outputs", [{"filename": "a", "formoptions": {"x": "1"}}], "outputs[0].formoptions: apply "
+         "to outputs of type 'copy' and 'subset' only"),
         ("outputs", [{"filename": "a", "uncompress": "gzip"}], "outputs[0].uncompress: applies to inputs and "
          "predata only"),
         ("outputs", [{"filename": "a", "nodeattr": {"x": "y" * MAX_ATTRIBUTES_BYTES}}], "outputs[0].nodeattr"

@@ -1,0 +1,46 @@
+"""Files of a shared file system, used only below the directories that this client's owner opens to jobs.
+
+What the server checked at submit counts for nothing here: its links and mounts are not ours.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared_models.errors import Forbidden
+from shared_models.roots import is_below, outside, root_of
+
+
+def allowed(path: str, roots: Sequence[str]) -> Path:
+    """Where a path leads, all links followed; the file need not be there.
+
+    Raises Forbidden with the reason if that, or the path as it is written, is not below a root.
+    """
+    if not roots:
+        raise Forbidden(
+            f"'{path[:200]}': this client opens no directory to jobs (awe-client run --file-root)"
+        )
+    if root_of(path, roots) is None:
+        raise Forbidden(outside(path, roots))
+    real = os.path.realpath(path)
+    if not _is_inside(real, roots) or os.path.islink(real):  # a loop of links is left as it is
+        raise Forbidden(f"a link leads away: {outside(path, roots)}")
+    return Path(real)
+
+
+def open_allowed(path: str, roots: Sequence[str]) -> int:
+    """Open a file for reading, and be sure of which: links may be changed while they are followed.
+
+    Raises Forbidden as `allowed`, OSError.
+    """
+    real = allowed(path, roots)
+    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    opened = os.readlink(f"/proc/self/fd/{descriptor}")
+    if opened != str(real) and not _is_inside(opened, roots):
+        os.close(descriptor)
+        raise Forbidden(f"a link leads away: {outside(path, roots)}")
+    return descriptor
+
+
+def _is_inside(real: str, roots: Sequence[str]) -> bool:
+    return any(is_below(real, os.path.realpath(root)) for root in roots)

@@ -29,7 +29,7 @@ async def collect(blobs: BlobStore, parts: PartStore, documents: DocumentPort, o
         named = {
             name for document in await _nodes(documents, map(_owner, batch)) if (name := document["_blob"])
         }
-        unnamed = [name for name in batch if _blob_of(name) not in named]
+        unnamed = [name for name in batch if blob_of(name) not in named]
         removed += await to_thread.run_sync(_remove_files, blobs, unnamed)
     for batch in _batches(await to_thread.run_sync(_old_parts, parts, older_than_s)):
         known = {document["id"] for document in await _nodes(documents, batch)}
@@ -50,7 +50,7 @@ def _old_parts(parts: PartStore, older_than_s: float) -> list[str]:
     return [entry.name for entry in parts.nodes() if entry.stat().st_mtime < older_than_s]
 
 
-def _blob_of(name: str) -> str:
+def blob_of(name: str) -> str:
     """An index `<blob>.<kind>.idx` lives as long as its blob."""
     return name.rsplit(".", 2)[0] if name.endswith(SIDECAR_SUFFIX) else name
 

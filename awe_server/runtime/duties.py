@@ -23,12 +23,23 @@ from shared_models.errors import AweError
 log = logging.getLogger(__name__)
 
 ORPHANS_EVERY_S = 3600.0
+MARK = "server"  #: says whose files the folder holds
 
 
 class WrongFolder(AweError):
     """{folder} holds the files of another store (server {found}); give this store a --data of its own."""
 
     code = "wrong_folder"
+
+
+def check_claim(folder: Path, server_uuid: str) -> None:
+    """Raises WrongFolder unless the files in a folder are those of this store, which may have none."""
+    try:
+        found = (folder / MARK).read_text().strip()
+    except FileNotFoundError:
+        found = "nobody" if folder.exists() else server_uuid
+    if found != server_uuid:
+        raise WrongFolder(folder=folder, found=found)
 
 
 def _claim(mark: Path, server_uuid: str) -> None:
@@ -78,7 +89,7 @@ class BackgroundDuties:
 
     async def start(self) -> None:
         """Begin; the state has been read, nobody is served yet. Raises WrongFolder."""
-        await asyncio.to_thread(_claim, self._folder / "server", self._engine.server_uuid)
+        await asyncio.to_thread(_claim, self._folder / MARK, self._engine.server_uuid)
         await self._nodes.start()
         self.effects.start()
         sweeps = self.expiry.run(), self.node_expiry.run(), self._collect_orphans()

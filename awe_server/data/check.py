@@ -1,0 +1,211 @@
+"""Compare a node store's files with the documents that name them, byte by byte, while no server runs.
+
+What is called an orphan is named by no document: an upload that was never acknowledged, or what is left of a
+node that was deleted. Only that is ever removed; a file that a document names stays, however damaged, and so
+does an orphan with the content that a damaged or missing file should have.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from anyio import to_thread
+
+from awe_server.data.blobs import BUFFER_BYTES, BlobStore
+from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder, walk
+from awe_server.data.indexes import SIDECAR_SUFFIX
+from awe_server.data.orphans import blob_of
+from awe_server.data.parts import PartStore
+from awe_server.data.ports import FileFact
+from awe_server.store.base import Document
+
+Kind = Literal[
+    "missing_blob",  # the document names a file that is not there
+    "no_blob",  # the document describes a file and does not say which
+    "wrong_size",
+    "damaged",  # the bytes are not those that were received
+    "unreadable",
+    "damaged_part",
+    "orphan_blob",
+    "orphan_index",
+    "orphan_parts",  # a folder of staged parts
+    "temporary",
+    "needed_orphan",  # has the content that another file should have
+]
+_REMOVABLE = frozenset[Kind]({"orphan_blob", "orphan_index", "orphan_parts", "temporary"})
+
+
+@dataclass(slots=True)
+class Problem:
+    """One thing that is not as it should be; `path` is relative to the node store's folder."""
+
+    kind: Kind
+    path: str
+    node: str
+    detail: str
+    removed: bool = False
+
+    def __str__(self) -> str:
+        about = f" (node {self.node})" if self.node else ""
+        end = "; removed" if self.removed else ""
+        return f"{self.kind} {self.path}{about}: {self.detail}{end}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at and what was found."""
+
+    nodes: int = 0
+    files: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong, or nothing any more."""
+        return all(problem.removed for problem in self.problems)
+
+
+async def check_files(root: Path, documents: AsyncIterable[Document]) -> Report:
+    """Read every file of the node store at `root`; changes nothing."""
+    check = _Check(root)
+    async for document in documents:
+        await to_thread.run_sync(check.node, document)
+    await to_thread.run_sync(check.leftovers)
+    return check.report
+
+
+def repair(root: Path, report: Report) -> None:
+    """Remove what no document names; what was removed is marked so."""
+    for problem in report.problems:
+        if problem.kind not in _REMOVABLE:
+            continue
+        path = root / problem.path
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        fsync_folder(path.parent)
+        problem.removed = True
+
+
+class _Check:
+    def __init__(self, root: Path) -> None:
+        self.report = Report()
+        self._root = root
+        self._blobs = BlobStore(root / "blobs", 0)
+        self._parts = PartStore(root / "parts", 0)
+        self._ids: set[str] = set()
+        self._named: set[str] = set()
+        #: content of files that are not what they should be, by size and sha256: the node
+        self._wanted: dict[tuple[int, str], str] = {}
+        #: checksums of files with several names, by inode
+        self._known: dict[tuple[int, int], str] = {}
+
+    def node(self, document: Document) -> None:
+        """Compare a node's document with its file."""
+        self.report.nodes += 1
+        node_id, blob = document["id"], document.get("_blob")
+        self._ids.add(node_id)
+        if document.get("file") is None:
+            return
+        size, sha256 = document["file"]["size"], document["file"]["checksum"]["sha256"]
+        if blob is None:
+            self._say("no_blob", "-", node_id, "the document describes a file and names none")
+            found = False
+        else:
+            self._named.add(blob)
+            fact = FileFact(size, "", sha256)
+            found = self._compare(self._blobs.path(blob), fact, node_id, "damaged", "missing_blob")
+        if not found:
+            self._wanted[(size, sha256)] = node_id
+
+    def leftovers(self) -> None:
+        """Find what no document names; after all documents were seen."""
+        for entry in self._blobs.walk():
+            self._blob(Path(entry.path), str(Path(entry.path).relative_to(self._blobs.root)))
+        for folder in self._parts.nodes():
+            if not folder.is_dir(follow_symlinks=False):
+                self._say("temporary", folder.path, "", "is no folder of parts")
+            elif folder.name in self._ids:
+                self._staged(folder.name)
+            else:
+                files = [file.stat().st_size for file in walk(Path(folder.path))]
+                self._say("orphan_parts", folder.path, folder.name, f"{len(files)} files, {sum(files)} bytes")
+
+    def _blob(self, path: Path, name: str) -> None:
+        if path.name.startswith(TEMPORARY_PREFIX):
+            self._say("temporary", path, "", f"an upload that was broken off, {path.stat().st_size} bytes")
+        elif name.endswith(SIDECAR_SUFFIX):
+            if blob_of(name) not in self._named or not self._blobs.path(blob_of(name)).exists():
+                self._say("orphan_index", path, "", "the file that it is about is not there")
+        elif name not in self._named:
+            self._orphan(path)
+
+    def _orphan(self, path: Path) -> None:
+        size = path.stat().st_size
+        if any(size == wanted for wanted, _ in self._wanted):
+            try:
+                node_id = self._wanted.get((size, self._sha256(path)))
+            except OSError as exc:
+                self._say("unreadable", path, "", exc.strerror or str(exc))
+                return
+            if node_id is not None:
+                self._say("needed_orphan", path, node_id, "has the content that this node's file should have")
+                return
+        self._say("orphan_blob", path, "", f"no node names it, {size} bytes")
+
+    def _staged(self, node_id: str) -> None:
+        for path in map(Path, sorted(entry.path for entry in walk(self._parts.folder(node_id)))):
+            fields = path.name.split(".")
+            if path.name.startswith(TEMPORARY_PREFIX):
+                self._say("temporary", path, node_id, "an upload that was broken off")
+            elif len(fields) == 5 and fields[2].isdigit():
+                fact = FileFact(int(fields[2]), fields[3], fields[4])
+                self._compare(path, fact, node_id, "damaged_part", "damaged_part")
+
+    def _compare(self, path: Path, fact: FileFact, node_id: str, damaged: Kind, missing: Kind) -> bool:
+        try:
+            size = path.stat().st_size
+            if size != fact.size:
+                kind: Kind = "wrong_size" if damaged == "damaged" else damaged
+                self._say(kind, path, node_id, f"has {size} bytes, should have {fact.size}")
+                return False
+            sha256 = self._sha256(path)
+        except FileNotFoundError:
+            self._say(missing, path, node_id, f"the file is gone, {fact.size} bytes")
+            return False
+        except OSError as exc:
+            self._say("unreadable", path, node_id, exc.strerror or str(exc))
+            return False
+        self.report.files += 1
+        self.report.bytes += size
+        if sha256 != fact.sha256:
+            self._say(damaged, path, node_id, f"sha256 is {sha256}, should be {fact.sha256}")
+        return sha256 == fact.sha256
+
+    def _sha256(self, path: Path) -> str:
+        with path.open("rb", buffering=0) as file:
+            about = os.fstat(file.fileno())
+            key = (about.st_dev, about.st_ino)
+            if key in self._known:
+                return self._known[key]
+            digest = hashlib.sha256()
+            for data in _buffers(file.fileno()):
+                digest.update(data)
+        if about.st_nlink > 1:
+            self._known[key] = digest.hexdigest()
+        return digest.hexdigest()
+
+    def _say(self, kind: Kind, path: Path | str, node: str, detail: str) -> None:
+        shown = path if path == "-" else os.path.relpath(path, self._root)
+        self.report.problems.append(Problem(kind, str(shown), node, detail))
+
+
+def _buffers(descriptor: int) -> Iterator[bytes]:
+    while data := os.read(descriptor, BUFFER_BYTES):
+        yield data

@@ -235,6 +235,107 @@ class TestEligible:
         world.client("c2")
         assert names(world, "c2", 1) == ["1t0"]
 
+    @pytest.mark.parametrize(
+        ("files", "roots", "fits"),
+        [
+            ({"inputs": [{"filename": "a", "url": "file:///data/a"}]}, [], False),
+            ({"inputs": [{"filename": "a", "url": "file:///data/a"}]}, ["/data"], True),
+            ({"inputs": [{"filename": "a", "url": "file:///data/a"}]}, ["/"], True),
+            ({"inputs": [{"filename": "a", "url": "file:///data/a"}]}, ["/data/a"], False),
+            ({"inputs": [{"filename": "a", "url": "file:///data/a"}]}, ["/database", "/more"], False),
+            ({"predata": [{"filename": "a", "url": "file:///my%20data/a"}]}, ["/data"], False),
+            ({"predata": [{"filename": "a", "url": "file:///my%20data/a"}]}, ["/my data"], True),
+            ({"outputs": [{"filename": "a", "url": "file:///data/out/a"}]}, ["/data"], True),
+            ({"outputs": [{"filename": "a", "url": "file:///data/a"}]}, ["/data/out"], False),
+            ({"outputs": [{"filename": "a", "url": "file:///data/out/a"}]}, ["/data/out"], True),
+            (
+                {
+                    "inputs": [{"filename": "a", "url": "file:///data/a"}],
+                    "outputs": [{"filename": "a", "url": "file:///my%20data/a"}],
+                },
+                ["/data", "/more"],
+                False,
+            ),
+            ({"inputs": [{"filename": "a", "url": "file:///not/open/a"}]}, ["/"], False),
+            ({"inputs": [{"filename": "a", "url": "http://h/a"}]}, [], True),
+            ({"inputs": [{"filename": "a", "url": "s3://b/a"}]}, [], True),
+        ],
+    )
+    def test_shared_files_go_to_clients_that_open_their_directories(
+        self, files: dict[str, Any], roots: list[str], fits: bool
+    ) -> None:
+        world = World(file_roots=("/data", "/data/out", "/my data"))
+        document = {"tasks": [{"taskid": "t", "cmd": {"name": "x"}, **files}]}
+        world.prepare(world.submit(JobDocument.model_validate(document)).tasks[0])
+        world.client(file_roots=roots)
+        if fits:
+            assert names(world, "c1", 1) == ["1t0"]
+        else:
+            assert skipped(world) == {"out_of_reach": 1}
+
+    def test_a_client_that_opens_a_directory_gets_its_work(self, world: World) -> None:
+        world = World(file_roots=("/data",))
+        files = {"inputs": [{"filename": "a", "url": "file:///data/a"}]}
+        document = {"tasks": [{"taskid": "t", "cmd": {"name": "x"}, **files}]}
+        job = world.submit(JobDocument.model_validate(document))
+        world.prepare(job.tasks[0])
+        world.client()
+        assert world.checkout() == []
+        world.client(incarnation="i2", file_roots=["/data"])
+        unit = world.take()
+        world.done(unit)
+        assert job.state == "completed"
+
+    def test_where_a_task_finds_its_files_is_known_when_its_origin_is_done(self) -> None:
+        world = World(file_roots=("/data",))
+        document = a_job().task("t").writes("x", url="file:///data/x").task("u").reads("x", origin="t")
+        job = world.submit(document)
+        world.client("c1", file_roots=["/data"])
+        world.client("c2")
+        world.prepare(job.tasks[0])
+        world.done(world.take())
+        world.finish(job.tasks[0])
+        world.prepare(job.tasks[1])
+        assert names(world, "c2", 1) == []
+        assert names(world, "c1", 1) == ["1u0"]
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"inputs": [{"filename": "a", "url": "file:///data/a"}]},
+            {"inputs": [{"filename": "a", "url": "gs://b/a"}]},
+            {"predata": [{"filename": "a", "url": "az://b/a"}]},
+            {"outputs": [{"filename": "a", "url": "http://h/a"}]},
+            {"outputs": [{"filename": "a", "host": "http://shock:7445"}]},
+            {"outputs": [{"filename": "a", "type": "copy", "formoptions": {"parent_node": "n"}}]},
+        ],
+    )
+    def test_a_stock_worker_gets_no_places_that_it_does_not_know(
+        self, world: World, files: dict[str, Any]
+    ) -> None:
+        document = {"tasks": [{"taskid": "t", "cmd": {"name": "x"}, **files}]}
+        world.prepare(world.submit(JobDocument.model_validate(document)).tasks[0])
+        world.stock_client("c1", file_roots=["/data"])
+        assert skipped(world) == {"stock_worker": 1}
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"inputs": [{"filename": "a", "url": "http://h/a"}]},
+            {
+                "inputs": [
+                    {"filename": "a", "host": "http://s", "node": "n", "url": "http://s/node/n?download"}
+                ]
+            },
+            {"outputs": [{"filename": "a", "type": "basic"}]},
+        ],
+    )
+    def test_a_stock_worker_reads_the_web_and_other_shocks(self, world: World, files: dict[str, Any]) -> None:
+        document = {"tasks": [{"taskid": "t", "cmd": {"name": "x"}, **files}]}
+        world.prepare(world.submit(JobDocument.model_validate(document)).tasks[0])
+        world.stock_client("c1")
+        assert names(world, "c1", 1) == ["1t0"]
+
     def test_what_is_free_bounds_how_many(self, world: World) -> None:
         world.client()
         want = {"cores": 2, "memory_bytes": GIB, "disk_bytes": GIB, "gpus": 0}

@@ -91,6 +91,42 @@ def test_a_container_needs_an_engine(world: World) -> None:
     assert why(world, job) == "1 client could run it now: its turn comes when one of them asks"
 
 
+@pytest.mark.parametrize(
+    ("url", "clients", "reason"),
+    [
+        (
+            "file:///data/x",
+            [{}],
+            "no live client that offers app `run` opens `/data` to jobs (--file-root)",
+        ),
+        (
+            "file:///data/x",
+            [{"file_roots": ["/more"]}, {"group": "other", "file_roots": ["/data"]}],
+            "no live client in group `near` that offers app `run` opens `/data` to jobs (--file-root)",
+        ),
+        (
+            "file:///closed/x",
+            [{"file_roots": ["/"]}],
+            "it has files outside of the directories that this server opens to jobs (--file-root)",
+        ),
+        (
+            "file:///data/x",
+            [{"file_roots": ["/data"]}],
+            "1 client could run it now: its turn comes when one of them asks",
+        ),
+    ],
+)
+def test_shared_files_that_no_client_reaches(url: str, clients: list[dict[str, Any]], reason: str) -> None:
+    world = World(file_roots=("/data", "/more"))
+    groups = {"clientgroups": "near"} if len(clients) > 1 else {}
+    job = world.submit(a_job(**groups).task("t1").reads("x", url=url))
+    world.prepare(job.tasks[0])
+    for i, profile in enumerate(clients):
+        world.client(f"c{i}", **{"group": "near" if groups else "default", **profile})
+    assert why(world, job) == reason
+    assert why_unit(world, f"{job.id}_t1_0") == reason
+
+
 def test_busy_clients_are_counted(world: World) -> None:
     job = world.submit(a_job().task("t1", parts=10, resources={"cores": 8}))
     for id in ("c1", "c2", "c3"):

@@ -30,6 +30,7 @@ def test_a_native_profile() -> None:
         "gpus": 2,
         "apps": ["*"],
         "containers": ["podman"],
+        "file_roots": ["/data", "/shared/my files"],
         "spooled": [(WORK, 3)],
         "native": True,
         "incarnation": "abc",
@@ -38,6 +39,10 @@ def test_a_native_profile() -> None:
     profile = parse_profile(json.dumps(said).encode()).as_dict()
     assert {key: profile[key] for key in said} == said
     assert profile["host"] == "n7"
+
+
+def test_roots_have_one_spelling() -> None:
+    assert parse_profile({"file_roots": ["/a/", "//a", "/b//c/."]}).file_roots == ["/a", "/b/c"]
 
 
 def test_what_is_no_attempt_is_left_out_of_the_spool() -> None:
@@ -100,6 +105,10 @@ def test_host_in_every_spelling(said: dict[str, Any], host: str) -> None:
             "current_work: must be a map, a list, or an object {'data': list} of workunit ids",
         ),
         ({"current_work": [WORK] * (MAX_HOLDS + 1)}, f"current_work: has more than {MAX_HOLDS} entries"),
+        ({"file_roots": "/data"}, "file_roots: must be a list"),
+        ({"file_roots": ["/a", 5]}, "file_roots[1]: must be the path of a directory"),
+        ({"file_roots": ["data"]}, "file_roots[0]: 'data' is not an absolute path"),
+        ({"file_roots": ["/a/../b"]}, "file_roots[0]: '/a/../b' has a '..' part"),
         ({"native": "yes"}, "native: must be true or false"),
         ({"native": True}, "incarnation: is missing; a native client names each of its runs"),
         ([], "the profile must be a JSON object"),

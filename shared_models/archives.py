@@ -55,7 +55,9 @@ def check_file_name(name: str) -> str | None:
 
 
 def node_name(name: str) -> str:
-    """What the tar of such an output is called: `sub/bt2/` bt2.tar, `lambda.*.bt2` lambda._.bt2.tar."""
+    """What an output's file is called; the tar of `sub/bt2/` bt2.tar, of `lambda.*.bt2` lambda._.bt2.tar."""
+    if not is_archive(name):
+        return name
     last = name.rstrip("/").rpartition("/")[2]
     if is_pattern(last):
         last = _ODD.sub("_", last)

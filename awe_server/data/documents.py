@@ -103,6 +103,7 @@ def new_document(
     task: str | None = None,
     header_lines: int = 0,
     expiration: str = "",
+    tags: Sequence[str] = (),
 ) -> Document:
     """A node without content. Raises BadRequest, TooLarge."""
     return {
@@ -118,7 +119,7 @@ def new_document(
         "owner": owner,
         "job": job,
         "task": task,
-        "tags": [],
+        "tags": list(tags),
         "header_lines": header_lines,
         "_blob": None,
         "_name": clean_name(name),

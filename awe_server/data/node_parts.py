@@ -7,10 +7,12 @@ from anyio import to_thread
 
 from awe_server.data import documents as docs
 from awe_server.data.merge import merge
+from awe_server.data.merge_archives import merge_archives
 from awe_server.data.node_sharing import NodeSharing
 from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
+from shared_models.archives import ARCHIVE_TAG
 from shared_models.errors import BadRequest, MissingPart
 
 #: Staged parts whose facts are kept in memory, the last ones.
@@ -110,7 +112,7 @@ class NodeParts(NodeSharing):
         """Make the accepted (rank, attempt) parts the node's file, in rank order; repeating changes nothing.
 
         Attributes that the first of them brought become the node's.
-        Raises MissingPart, NoSpace; then the parts are all still there.
+        Raises MissingPart, CannotJoin, NoSpace; then the parts are all still there.
         """
         if not parts:
             raise BadRequest("at least one part is needed")
@@ -129,24 +131,24 @@ class NodeParts(NodeSharing):
         node_id = document["id"]
         present = await to_thread.run_sync(self._parts.present, node_id)
         chosen = [_whole(present.get(part), node_id, part) for part in parts]
-        blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
+        blob, fact = await to_thread.run_sync(self._join, document, chosen, header_lines)
         described = await to_thread.run_sync(self._parts.attributes, node_id, parts[:1])
         changed = {**docs.with_file(document, self._wall(), blob, fact, assembled=key), **described}
-        await self._documents.put(Put("nodes", changed))
+        await self._put_with_file(changed)
         await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop, node_id, parts)
-        await self._share(changed)
         return fact
 
-    def _join(self, node_id: str, parts: Sequence[Part], header_lines: int) -> tuple[str, FileFact]:
+    def _join(self, document: Document, parts: Sequence[Part], header_lines: int) -> tuple[str, FileFact]:
+        node_id = document["id"]
         if len(parts) == 1:
             return self._blobs.add_link(parts[0].path, node_id), parts[0].fact
         self._blobs.require_free(sum(part.fact.size for part in parts))
         name = self._blobs.new_name(node_id)
-        paths = [part.path for part in parts]
-        return name, merge(
-            paths, header_lines, self._blobs.writer(name, is_admitted=True), self._blobs.path(name)
-        )
+        writer, target = self._blobs.writer(name, is_admitted=True), self._blobs.path(name)
+        if ARCHIVE_TAG in document["tags"]:
+            return name, merge_archives(parts, writer, target)
+        return name, merge([part.path for part in parts], header_lines, writer, target)
 
     async def _count_in(self, node_id: str, rank: int) -> None:
         async with self._lock(node_id):

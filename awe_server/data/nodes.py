@@ -126,8 +126,7 @@ class NodeStore(NodeParts, NodeIndexes):
             return document
         document = docs.with_file(document, self._wall(), content.blob, content.fact, indexes=content.indexes)
         async with self._lock(content.node_id):
-            await self._documents.put(Put("nodes", document))
-            await self._share(document, wanted=dedup)
+            await self._put_with_file(document, dedup=dedup)
         return document
 
     def output_document(
@@ -141,6 +140,7 @@ class NodeStore(NodeParts, NodeIndexes):
         header_lines: int = 0,
         attributes: dict[str, Any] | None = None,
         owner: str = "",
+        tags: Sequence[str] = (),
     ) -> Document:
         """The document of an empty node for a task's output; the caller stores it."""
         return docs.new_document(
@@ -153,6 +153,7 @@ class NodeStore(NodeParts, NodeIndexes):
             job=job,
             task=task,
             header_lines=header_lines,
+            tags=tags,
         )
 
     async def set_attributes(
@@ -276,9 +277,8 @@ class NodeStore(NodeParts, NodeIndexes):
                 old, self._wall(), content.blob, content.fact, name=name, indexes=content.indexes
             )
             # When this fails, it may still be applied later: both blobs stay and the collector decides.
-            await self._documents.put(Put("nodes", document))
+            await self._put_with_file(document, dedup=dedup)
             await self._remove_blob(old["_blob"])
-            await self._share(document, wanted=dedup)
             return document
 
     async def discard(self, content: Received | None) -> None:

@@ -39,6 +39,12 @@ class IndexFact:
     records: int | None = None  #: in the whole file; None = they were not counted
 
 
+class CannotJoin(AweError):
+    """The parts of a node cannot be joined."""
+
+    code = "cannot_join"
+
+
 class Unreadable(AweError):
     """{file} cannot be read: {reason}"""
 

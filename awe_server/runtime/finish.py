@@ -1,7 +1,7 @@
 """Make a task's outputs whole: the accepted attempts' files, in rank order, become one file per output."""
 
 from awe_server.data.nodes import NodeStore
-from awe_server.data.ports import Unreadable
+from awe_server.data.ports import CannotJoin, Unreadable
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.finish import task_finished, task_unfinishable
@@ -38,6 +38,9 @@ class Finisher:
                 facts.append(await self._make_whole(io, parts[io["filename"]], notes))
             except MissingPart as exc:
                 await self._give_up(effect, f"output {io['filename']}: part {exc.fields['rank']} is missing")
+                return
+            except CannotJoin as exc:
+                await self._give_up(effect, f"output {io['filename']}: {exc.message}")
                 return
             except NodeNotFound:
                 await self._give_up(effect, f"output {io['filename']}: its node {io['node']} was deleted")

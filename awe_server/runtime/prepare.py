@@ -14,6 +14,7 @@ from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.split import enough, index_candidates, part_input, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
+from shared_models.archives import ARCHIVE_TAG, is_archive, node_name
 from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable
 
 log = logging.getLogger(__name__)
@@ -157,11 +158,12 @@ class Preparer:
                 self._new_id(),
                 job=task.job.id,
                 task=task.id,
-                name=io["shockfilename"] or io["filename"],
+                name=io["shockfilename"] or node_name(io["filename"]),
                 parts=ranks if ranks > 1 else 0,
                 header_lines=io["header_lines"],
                 attributes=io["nodeattr"] or None,
                 owner=str(task.job.acl.get("owner") or ""),
+                tags=(ARCHIVE_TAG,) if is_archive(io["filename"]) else (),
             )
             for io in task.outputs
         ]

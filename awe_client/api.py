@@ -26,7 +26,8 @@ from anyio.from_thread import start_blocking_portal
 from awe_client.sdk.blocking import Blocking, BlockingIterator
 from awe_client.sdk.bodies import FileBody, Progress
 from awe_client.sdk.clients import ClientCalls
-from awe_client.sdk.download import DownloadCorrupt, DownloadCut, Downloaded
+from awe_client.sdk.download import Downloaded
+from awe_client.sdk.download_errors import DownloadCorrupt, DownloadCut
 from awe_client.sdk.jobs import ENDED_JOB_STATES, JobCalls
 from awe_client.sdk.nodes import NodeCalls
 from awe_client.sdk.replies import Page
@@ -62,6 +63,7 @@ from shared_models.views import (
     ServerInfo,
     Stored,
     TaskView,
+    TransferView,
     WorkList,
     WorkunitView,
 )
@@ -100,6 +102,7 @@ __all__ = [
     "TaskProgress",
     "TaskReport",
     "TaskView",
+    "TransferView",
     "WhyRow",
     "WorkList",
     "WorkPerf",

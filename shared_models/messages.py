@@ -6,7 +6,7 @@ ignored, so that a newer client can talk to an older server.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 from shared_models.errors import BadRequest, InvalidDocument
@@ -30,6 +30,7 @@ Outcome = Literal["done", "failed", "released"]
 ReportResult = Literal["accepted", "duplicate", "lease_lost", "unknown"]
 
 _WORKUNIT = re.compile(r"[0-9a-f-]{36}_[\w.\-]{1,255}_[0-9]{1,10}", re.ASCII)  #: most ids; saves the check
+_STAGES = ("fetching", "pushing")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 #: What a client may say about a failure. Only the server says `lost`; `released` is an outcome of its own.
 _REPORTABLE = {str(k): k for k in FailureKind if k not in (FailureKind.LOST, FailureKind.RELEASED)}
@@ -70,6 +71,10 @@ class FreeMessage(TypedDict):
     gpus: int
 
 
+#: Workunit id, stage (fetching, pushing), bytes done, bytes in all (-1 = not known).
+ProgressRow = tuple[str, str, int, int]
+
+
 class RequestMessage(TypedDict):
     """`POST /client/{id}/exchange`."""
 
@@ -83,6 +88,7 @@ class RequestMessage(TypedDict):
     wait_s: NotRequired[float]
     free: NotRequired[FreeMessage | None]
     draining: NotRequired[bool]
+    progress: NotRequired[list[ProgressRow]]  #: of transfers that take a while
     leaving: NotRequired[bool]  #: the last exchange of this incarnation
 
 
@@ -183,6 +189,7 @@ class ExchangeRequest:
     free: Free | None
     draining: bool
     leaving: bool = False
+    progress: list[tuple[WorkunitId, str, int, int]] = field(default_factory=list)
 
 
 def check_exchange(data: object) -> ExchangeRequest:
@@ -206,6 +213,7 @@ def check_exchange(data: object) -> ExchangeRequest:
         free=None if free is None else _free(free),
         draining=flag(data, "draining"),
         leaving=flag(data, "leaving"),
+        progress=[_progress(row, i) for i, row in enumerate(rows(data, "progress", MAX_HOLDS))],
     )
 
 
@@ -258,6 +266,17 @@ def _hold(row: object, i: int) -> tuple[WorkunitId, int]:
     if type(attempt) is not int or not 0 <= attempt <= MAX_INT:
         raise InvalidDocument(f"holds[{i}][1]: must be a whole number, 0 or more")
     return _workunit(work, f"holds[{i}][0]"), attempt
+
+
+def _progress(row: object, i: int) -> tuple[WorkunitId, str, int, int]:
+    if not isinstance(row, list | tuple) or len(row) != 4:
+        raise InvalidDocument(f"progress[{i}]: must be [workunit id, stage, bytes done, bytes in all]")
+    work, stage, done, total = row
+    if stage not in _STAGES:
+        raise InvalidDocument(f"progress[{i}][1]: must be one of {', '.join(_STAGES)}")
+    if any(type(count) is not int or not -1 <= count <= MAX_INT for count in (done, total)) or done < 0:
+        raise InvalidDocument(f"progress[{i}]: bytes are whole numbers; -1 in all if not known")
+    return _workunit(work, f"progress[{i}][0]"), stage, done, total
 
 
 def _free(data: object) -> Free:

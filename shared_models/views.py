@@ -176,6 +176,15 @@ class JobView(Shown):
     revision: int = 0  #: grows with every change
 
 
+class TransferView(Shown):
+    """How far the files of a workunit are that its client fetches or uploads at the moment."""
+
+    stage: str = ""  #: fetching, pushing
+    bytes: int = 0
+    total_bytes: int = -1  #: -1 = not known
+    at: str = ZERO_TIME  #: when the client said so
+
+
 class WorkunitView(_Work):
     """A workunit with what it inherits from its task and job."""
 
@@ -189,6 +198,7 @@ class WorkunitView(_Work):
     checkout_time: str = ZERO_TIME
     done_time: str = ZERO_TIME
     exitstatus: int = -1
+    progress: TransferView | None = None  #: only while a transfer takes a while
 
 
 class WorkList(Shown):

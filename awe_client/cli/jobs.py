@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from awe_client.api import AweClient
+from awe_client.api import ENDED_JOB_STATES, AweClient
 from awe_client.cli.lookup import job_id_of, work_or_job_id_of
 from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgument, Json, Server
 from awe_client.cli.output import (
@@ -17,9 +17,13 @@ from awe_client.cli.output import (
     state_in_words,
     state_text,
 )
+from awe_client.cli.sizes import format_bytes
 from awe_client.cli.watch import done_and_total, watch_job
-from shared_models.states import TaskState
+from shared_models.states import TaskState, WorkunitState
 from shared_models.views import IOView, JobView, TaskView
+
+#: Of a job's workunits that run, so many are looked at for transfers.
+MAX_SHOWN_WORK = 200
 
 
 def jobs(
@@ -66,6 +70,7 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     """Show one job with its tasks and outputs."""
     with AweClient(server) as awe:
         shown = awe.get_job(job_id_of(awe, job))
+        moving = [] if as_json or shown.state in ENDED_JOB_STATES else _moving(awe, shown.id)
     if as_json:
         print_json(shown)
         return
@@ -92,6 +97,19 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     if outputs:
         print_line("")
         print_table(("TASK", "OUTPUT", "BYTES", "NODE"), outputs)
+    if moving:
+        print_line("")
+        print_table(("WORKUNIT", "FILES", "DONE", "OF"), moving)
+
+
+def _moving(awe: AweClient, job_id: str) -> list[tuple[str, ...]]:
+    """Workunits whose files have been on their way for a while."""
+    held = awe.list_work(job_id=job_id, state=WorkunitState.CHECKOUT, limit=MAX_SHOWN_WORK).items
+    rows = [(work.id, work.progress) for work in held if work.progress is not None]
+    return [
+        (id, at.stage, format_bytes(at.bytes), format_bytes(at.total_bytes) if at.total_bytes >= 0 else "?")
+        for id, at in rows
+    ]
 
 
 def _output_row(task: TaskView, file: IOView) -> tuple[str, ...]:

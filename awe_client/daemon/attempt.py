@@ -96,6 +96,7 @@ class Attempt:
     part: str = ""
     offset: int = -1
     length: int = -1
+    links: list[Path] = field(default_factory=list)  #: shared files that its directory has links to
 
     @property
     def key(self) -> AttemptKey:

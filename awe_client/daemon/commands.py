@@ -127,7 +127,10 @@ class Commands:
             name=container_name(attempt),
             labels={LABEL: self._work_root, "awe.id": attempt.id, "awe.attempt": str(attempt.number)},
             directory=str(attempt.directory),
-            read_only=[str(self._predata / key) for key in dict.fromkeys(holding.predata)],
+            read_only=[
+                *(str(self._predata / key) for key in dict.fromkeys(holding.predata)),
+                *map(str, dict.fromkeys(attempt.links)),
+            ],
             words=[word.decode("utf-8", "surrogateescape") for word in spec.argv],
             env={**task.common_env, **own},
             private=set(task.message.get("private_env") or ()),

@@ -220,7 +220,7 @@ class Daemon:
                 self._workdirs.sweep()
                 await self._containers.sweep()
                 swept = now
-            await asyncio.sleep(max(min(pause_s, ALIVE_S), 0.02))
+            await asyncio.sleep(max(min(pause_s, ALIVE_S, PROGRESS_S / 2), 0.02))
 
     # --- what the exchange loop asks -------------------------------------------------------------
 

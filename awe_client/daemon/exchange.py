@@ -11,6 +11,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from awe_client.daemon.spool import Spool
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
 from shared_models.limits import MAX_HOLDS, MAX_REPORTS
-from shared_models.messages import FreeMessage, ReplyMessage, ReportMessage, RequestMessage
+from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage, ReportMessage, RequestMessage
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,9 @@ class Port(Protocol):
     def want_and_free(self) -> tuple[int, FreeMessage, str]:
         """How many attempts to ask for, what there is left for them, and what is wrong, if something is."""
 
+    def progress(self) -> list[ProgressRow]:
+        """How far transfers are that take a while."""
+
     def has_backlog(self) -> bool:
         """Whether a short delay would starve no slot."""
 
@@ -79,6 +83,7 @@ class ExchangeLoop:
         self._port = port
         self._news = asyncio.Event()
         self._request_id = 0
+        self.begun_at = time.monotonic()  #: when the newest exchange was made up
         self._lease_s = FIRST_LEASE_S
         self._patience = Patience()
         self._abandoned: dict[asyncio.Task[ReplyMessage], None] = {}  #: oldest first
@@ -174,6 +179,7 @@ class ExchangeLoop:
         reports = self._some_reports()
         want, free, trouble = self._port.want_and_free()
         self._request_id += 1
+        self.begun_at = time.monotonic()
         request: RequestMessage = {
             "incarnation": self._root.incarnation,
             "request_id": self._request_id,
@@ -185,6 +191,8 @@ class ExchangeLoop:
             "free": free,
             "draining": self._port.draining,
         }
+        if progress := self._port.progress():
+            request["progress"] = progress[:MAX_HOLDS]
         if trouble:
             request["trouble"] = trouble  # type: ignore[typeddict-unknown-key]
         return request

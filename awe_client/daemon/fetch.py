@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,16 @@ from urllib.parse import urlencode
 from awe_client.daemon.attempt import USERATTR_NAME, Attempt
 from awe_client.daemon.environment import SCRIPT_NAME
 from awe_client.daemon.predata import PredataCache
+from awe_client.daemon.progress import Meter
 from awe_client.daemon.servers import Patience, Servers
-from awe_client.daemon.transfer import Sources, StepError, disk_error, shown
+from awe_client.daemon.transfer import Sources, StepError, disk_error
+from awe_client.daemon.unpack import Refused, unpack
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
+from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted, known_of
+from shared_models.archives import is_archive
 from shared_models.errors import AweError
+from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
 from shared_models.paths import normal_relative_path
@@ -23,6 +29,9 @@ from shared_models.states import FailureKind
 from shared_models.views import NodeView
 
 _MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
+
+#: Where an archive lies until it is unpacked.
+_ARCHIVE_NAME = ".awe-archive"
 
 
 class Fetcher:
@@ -33,15 +42,16 @@ class Fetcher:
         self._sources = sources
         self._cache = cache
 
-    async def fetch(self, attempt: Attempt) -> list[str]:
+    async def fetch(self, attempt: Attempt, meter: Meter) -> list[str]:
         """Fill the directory; returns the predata entries in use, to be given to `release` at the end."""
         used: list[str] = []
+        _expect(attempt, meter)
         try:
             await asyncio.to_thread(self._lay_out, attempt)
             for entry in attempt.task.message["predata"]:
-                used.append(await self._link_predata(attempt, entry))
+                used.append(await self._link_predata(attempt, entry, meter))
             for entry in attempt.task.message["inputs"]:
-                await self._fetch_input(attempt, entry)
+                await self._fetch_input(attempt, entry, meter)
         except BaseException as exc:
             self.release(used)
             if isinstance(exc, NotInside):
@@ -72,32 +82,67 @@ class Fetcher:
             if name:
                 place(attempt.directory, name)
 
-    async def _fetch_input(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+    async def _fetch_input(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> None:
         name = entry["filename"]
         url = entry.get("url") or ""
         if entry.get("attrfile"):
             await self._fetch_attributes(attempt, entry)
         if entry.get("nofile"):
             return
+        if is_archive(name):
+            await self._fetch_archive(attempt, entry)
+            return
         target = place(attempt.directory, name)
         if attempt.cut_input == name:
-            await self._fetch_part(attempt, entry)
+            await self._fetch_part(attempt, entry, meter)
             return
         if not url:
             raise StepError(FailureKind.INPUT, f"input {name} has no address")
-        await self._sources.get(url, target, _whole(entry))
+        wanted = _whole(entry)
+        if is_file_url(url) and not wanted.gunzip:
+            attempt.links.append(await self._sources.link(url, target, wanted))
+            meter.there(name)
+        else:
+            await self._sources.get(url, target, wanted, meter.follow(name), is_shock=_is_shock(entry))
 
-    async def _fetch_part(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+    async def _fetch_archive(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+        """Get an archive, whole and checked, and unpack what the input's name takes of it."""
+        name, url = entry["filename"], entry.get("url") or ""
+        if not url:
+            raise StepError(FailureKind.INPUT, f"input {name} has no address")
+        archive = place(attempt.directory, _ARCHIVE_NAME)
+        await self._sources.get(url, archive, _whole(entry))
+        is_stopped = threading.Event()
+        work = asyncio.ensure_future(
+            asyncio.to_thread(unpack, archive, attempt.directory, name, is_stopped.is_set)
+        )
+        try:
+            await asyncio.shield(work)
+        except Refused as exc:
+            raise StepError(FailureKind.INPUT, f"input {name} cannot be unpacked: {exc}") from exc
+        except asyncio.CancelledError:
+            # The directory is removed next: nobody may write there any more.
+            is_stopped.set()
+            await asyncio.wait([work])
+            raise
+        finally:
+            archive.unlink(missing_ok=True)
+
+    async def _fetch_part(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> None:
         """Get the attempt's own piece: by exact bytes if the server said which, else by Shock's index."""
-        url, target = entry.get("url") or "", place(attempt.directory, entry["filename"])
+        name, url = entry["filename"], entry.get("url") or ""
+        target = place(attempt.directory, name)
+        wanted = replace(_whole(entry), size=-1, md5="")
         if attempt.length == 0:
             await asyncio.to_thread(target.touch)
-        elif attempt.length > 0:
-            await self._sources.get(url, target, Wanted(offset=max(attempt.offset, 0), length=attempt.length))
+            return
+        if attempt.length > 0:
+            wanted = replace(wanted, offset=max(attempt.offset, 0), length=attempt.length)
         else:
             index = attempt.task.message.get("index") or "chunkrecord"
             query = urlencode({"index": index, "part": attempt.part})
-            await self._sources.get(f"{url}{'&' if '?' in url else '?'}{query}", target, Wanted())
+            url = f"{url}{'&' if '?' in url else '?'}{query}"
+        await self._sources.get(url, target, wanted, meter.follow(name), is_shock=_is_shock(entry))
 
     async def _fetch_attributes(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         """Write the attributes of the input's node to a file."""
@@ -129,7 +174,7 @@ class Fetcher:
                 self._servers.failed(server)
                 await patience.wait(exc)
 
-    async def _link_predata(self, attempt: Attempt, entry: Mapping[str, Any]) -> str:
+    async def _link_predata(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> str:
         url, name = entry.get("url") or "", entry["filename"]
         if not url:
             raise StepError(FailureKind.INPUT, f"predata {name} has no address")
@@ -137,7 +182,11 @@ class Fetcher:
         if not wanted.md5 and url.startswith("/node/"):
             wanted = replace(known_of((await self._node(url)).file), gunzip=wanted.gunzip)
         key = self._cache.key(url, wanted.md5, unpacked=wanted.gunzip)
-        path = await self._cache.use(key, lambda target: self._sources.get(url, target, wanted))
+        follow, is_shock = meter.follow(f"predata {name}"), _is_shock(entry)
+        path = await self._cache.use(
+            key, lambda target: self._sources.get(url, target, wanted, follow, is_shock=is_shock)
+        )
+        meter.there(f"predata {name}")
         try:
             place(attempt.directory, name).symlink_to(path)
         except BaseException:
@@ -169,10 +218,28 @@ def _names_of(message: TaskForClient) -> set[str]:
     return {normal_relative_path(name) for name in names if name}
 
 
+def _expect(attempt: Attempt, meter: Meter) -> None:
+    """Tell the meter what will be moved; predata may be here already."""
+    message = attempt.task.message
+    for entry in message["predata"]:
+        meter.expect(f"predata {entry['filename']}", _whole(entry).size)
+    for entry in message["inputs"]:
+        if entry.get("nofile"):
+            continue
+        name = entry["filename"]
+        meter.expect(name, attempt.length if attempt.cut_input == name else _whole(entry).size)
+
+
+def _is_shock(entry: Mapping[str, Any]) -> bool:
+    """Whether it is a node of another Shock; own nodes have an address without a host."""
+    return bool(entry.get("host")) and entry.get("node") not in (None, "", "-")
+
+
 def _whole(entry: Mapping[str, Any]) -> Wanted:
     """What is known of a whole file. A size of 0 is what a document says that does not know."""
     return Wanted(
         size=int(entry.get("size") or 0) or -1,
         md5=entry.get("md5") or "",
         gunzip=entry.get("uncompress") == "gzip",
+        etag=entry.get("etag") or "",
     )

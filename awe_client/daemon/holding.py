@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.progress import Meter
 
 
 @dataclass(slots=True)
@@ -14,6 +15,7 @@ class Holding:
     attempt: Attempt
     machine: m.Machine
     step: asyncio.Task[None] | None = None
+    meter: Meter | None = None  #: of the step, if it moves files
     command: int = 0  #: key in the executor
     predata: list[str] = field(default_factory=list)
     image: str = ""  #: what the container engine knows the task's image by

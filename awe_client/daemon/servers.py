@@ -15,18 +15,21 @@ log = logging.getLogger(__name__)
 
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 30.0
-#: Above so many connections a transfer waits for another to end.
-MAX_CONNECTIONS = 40
+#: Connections for what is not a transfer.
+OTHER_CONNECTIONS = 24
 
 
 class Servers:
     """A standby pair, or just one. Requests go to `current`; a failure moves on to the next."""
 
-    def __init__(self, urls: Sequence[str], *, authorization: str, transfer_timeout_s: float) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, authorization: str, transfer_timeout_s: float, transfers: int
+    ) -> None:
+        connections = 2 * transfers + OTHER_CONNECTIONS
         self._http = httpx.AsyncClient(
             # Nothing to verify without TLS, and reading the certificates takes time.
             verify=any(url.startswith("https:") for url in urls),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
         # Repeating is the daemon's own business: it knows for how long, and what it may do meanwhile.
         self._clients = [

@@ -1,29 +1,41 @@
 """Get one source into one file, with the patience that its kind of source deserves.
 
 Our own server may be away for hours: that is nobody's fault, so it is waited for as long as the attempt is
-held. A foreign host gets a bounded number of tries; then the input is at fault, and the report says what was
-seen.
+held. Others get a bounded number of tries in a row without a byte of progress; then the input is at fault,
+and the report says what was seen. Tried again is only what may go better: lost and cut connections, 408, 425,
+429, 5xx (no sooner than Retry-After says, within bounds), and wrong bytes, once. Not: other refusals, and a
+source that is not any more what the server saw.
 """
 
 import errno
 import logging
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from awe_client.daemon.outcome import Failure
-from awe_client.daemon.servers import Patience, Servers
-from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, Wanted
-from awe_client.sdk.transport import cause_of
-from shared_models.errors import AweError
+from awe_client.daemon.servers import BACKOFF_BASE_S, BACKOFF_CAP_S, Patience, Servers
+from awe_client.daemon.shared_files import OutOfReach, SharedFiles
+from awe_client.daemon.shock_source import shock_opener
+from awe_client.sdk.address import shown
+from awe_client.sdk.bodies import Progress
+from awe_client.sdk.download import Download, Downloaded, Opener, Wanted
+from awe_client.sdk.download_errors import DownloadCorrupt
+from awe_client.sdk.http_source import http_opener
+from awe_client.sdk.objects import Objects
+from shared_models.errors import AweError, BadRequest, ServerUnreachable
+from shared_models.file_urls import is_file_url
+from shared_models.object_urls import is_object_url
 from shared_models.states import FailureKind
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 FOREIGN_ATTEMPTS = 4
+FOREIGN_CAP_S = 15.0
 CORRUPT_ATTEMPTS = 2
 _DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
@@ -38,61 +50,116 @@ class StepError(Exception):
 
 
 class Sources:
-    """Opens own nodes (`/node/…`, at whichever server answers) and http(s) addresses."""
+    """Own nodes (`/node/…`, at whichever server answers), other Shocks, http(s), file, s3, gs, az."""
 
-    def __init__(self, servers: Servers, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        timeout_s: float,
+        file_roots: Sequence[str] = (),
+        retry_base_s: float = BACKOFF_BASE_S,
+    ) -> None:
         self._servers = servers
         self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0))
+        self._retry_base_s = retry_base_s
         self._foreign: httpx.AsyncClient | None = None
+        self._files = SharedFiles(file_roots)
+        self._objects = Objects(timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close the connections."""
         if self._foreign is not None:
             await self._foreign.aclose()
 
-    async def get(self, url: str, target: Path, wanted: Wanted) -> Downloaded:
+    async def get(
+        self,
+        url: str,
+        target: Path,
+        wanted: Wanted,
+        on_progress: Progress | None = None,
+        *,
+        is_shock: bool = False,
+    ) -> Downloaded:
         """Fetch until it is there. Raises StepError."""
-        own = url.startswith("/")
-        if not own and urlsplit(url).scheme not in ("http", "https"):
-            raise StepError(FailureKind.INPUT, f"{shown(url)}: only http and https addresses can be fetched")
-        download = Download(target, wanted)
-        patience = Patience() if own else Patience(cap_s=5.0)
-        corrupt = 0
+        if is_file_url(url) and not (wanted.gunzip or wanted.md5):
+            return await self._insist(url, target, lambda: self._files.copy(url, target, wanted, on_progress))
         try:
-            while True:
-                server = self._servers.current
-                try:
-                    return await download.attempt(lambda headers: self._open(url, headers))
-                except httpx.TransportError as exc:
-                    error = AweError(f"{cause_of(exc)}")
-                    if own:
-                        self._servers.failed(server)
-                    elif patience.failures + 1 >= FOREIGN_ATTEMPTS:
-                        raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {error}") from exc
-                except DownloadCorrupt as exc:
-                    error, corrupt = exc, corrupt + 1
-                    if corrupt >= CORRUPT_ATTEMPTS:
-                        raise StepError(FailureKind.INPUT, f"{shown(url)}: {exc}") from exc
-                    download.close()
-                    download = Download(target, wanted)
-                except AweError as exc:
-                    error = exc
-                    if not exc.retryable or (not own and patience.failures + 1 >= FOREIGN_ATTEMPTS):
-                        raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {exc}") from exc
-                except OSError as exc:
-                    raise disk_error(exc, target.name) from exc
-                log.info("fetch_retried", extra={"url": shown(url), "error": str(error)})
-                await patience.wait(error)
+            opener = self._opener(url, is_shock=is_shock)
+        except AweError as exc:
+            raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {exc}") from exc
+        download = Download(target, wanted, on_progress)
+        try:
+            return await self._insist(url, target, lambda: download.attempt(opener), download)
         finally:
             download.close()
 
-    def _open(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
+    async def link(self, url: str, target: Path, wanted: Wanted) -> Path:
+        """Make `target` a link to a shared file that is wanted whole; returns the file's own path.
+
+        Raises StepError.
+        """
+        return await self._insist(url, target, lambda: self._files.link(url, target, wanted))
+
+    async def _insist(
+        self, url: str, target: Path, once: Callable[[], Awaitable[T]], download: Download | None = None
+    ) -> T:
+        """Try until it works or makes no sense any more. Raises StepError."""
+        own = url.startswith("/")
+        patience = Patience(base_s=self._retry_base_s, cap_s=BACKOFF_CAP_S if own else FOREIGN_CAP_S)
+        corrupt = most = 0
+        while True:
+            server = self._servers.current
+            try:
+                return await once()
+            except DownloadCorrupt as exc:
+                error: AweError = exc
+                corrupt += 1
+                if corrupt >= CORRUPT_ATTEMPTS or download is None:
+                    raise StepError(FailureKind.INPUT, f"{shown(url)}: {exc}") from exc
+                download.start_over()
+            except AweError as exc:
+                error = exc
+                if download is not None and download.most > most:
+                    most = download.most
+                    patience.reset()
+                # Our own server's internal errors do not go away by waiting for hours.
+                bounded = not own or exc.fields.get("status") == 500
+                if not exc.retryable or (bounded and patience.failures + 1 >= FOREIGN_ATTEMPTS):
+                    raise _gave_up(url, exc) from exc
+                if exc.code == ServerUnreachable.code:
+                    self._servers.failed(server)
+            except OSError as exc:
+                raise disk_error(exc, target.name) from exc
+            log.info("fetch_retried", extra={"url": shown(url), "error": str(error)})
+            await patience.wait(error)
+
+    def _opener(self, url: str, *, is_shock: bool) -> Opener:
+        """Make a source of an address. Raises AweError for one that nobody can open."""
         if url.startswith("/"):
-            return self._servers.current.open_url(url, headers)
+            # Whichever server is the current one when it is asked.
+            return lambda asked: self._servers.current.opener(url)(asked)
+        if is_file_url(url):
+            return self._files.opener(url)
+        if is_object_url(url):
+            return self._objects.opener(url)
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise BadRequest("only http, https, file, s3, gs and az addresses can be fetched")
+        if is_shock:
+            return shock_opener(lambda stretch: self._client().stream("GET", stretch), url)
+        return http_opener(lambda headers: self._client().stream("GET", url, headers=headers))
+
+    def _client(self) -> httpx.AsyncClient:
         if self._foreign is None:
             # A client of its own: our credentials must never reach a foreign host.
             self._foreign = httpx.AsyncClient(follow_redirects=True, timeout=self._timeout)
-        return self._foreign.stream("GET", url, headers=headers)
+        return self._foreign
+
+
+def _gave_up(url: str, exc: AweError) -> StepError:
+    # Another client may have what this one has not.
+    kind = FailureKind.NODE if isinstance(exc, OutOfReach) else FailureKind.INPUT
+    return StepError(kind, f"cannot fetch {shown(url)}: {exc}")
 
 
 def disk_error(exc: OSError, name: str) -> StepError:
@@ -103,11 +170,3 @@ def disk_error(exc: OSError, name: str) -> StepError:
         message = f"cannot write {name} on the client: {text.lower()}"
         return StepError(FailureKind.NODE, message, disk_full=full)
     return StepError(FailureKind.INPUT, f"cannot write {name}: {text.lower()}")
-
-
-def shown(url: str) -> str:
-    """An address for messages: without user, password and query, which may hold secrets."""
-    parts = urlsplit(url)
-    if not parts.netloc:
-        return parts.path
-    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

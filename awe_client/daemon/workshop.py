@@ -19,6 +19,7 @@ from awe_client.daemon.holding import Holding, Load
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import Failure, report_of
+from awe_client.daemon.progress import Meter
 from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity
 from awe_client.daemon.spool import Spool
@@ -26,13 +27,13 @@ from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import WorkDirs
 from shared_models.errors import LeaseLost
 from shared_models.ids import TaskId, make_workunit_id
-from shared_models.messages import GrantMessage
+from shared_models.messages import GrantMessage, ProgressRow
 from shared_models.states import FailureKind
 
 log = logging.getLogger(__name__)
 
-MAX_FETCHES = 8
-MAX_PUSHES = 8
+#: A transfer that is over sooner is not worth telling.
+PROGRESS_AFTER_S = 2.0
 #: After a refused start, so long before the next one.
 START_PAUSE_S = 0.5
 #: So many attempts that are over are remembered, so that a repeated grant does not run twice.
@@ -55,8 +56,10 @@ class Workshop:
         spool: Spool,
         capacity: Capacity,
         live_logs: LiveLogs,
+        transfers: int,
         on_news: Callable[[], None],
     ) -> None:
+        """`transfers` bounds how many attempts move files at once, in each direction."""
         self._fetcher = fetcher
         self._pusher = pusher
         self._commands = commands
@@ -71,8 +74,8 @@ class Workshop:
         self._line: deque[Holding] = deque()
         self._no_start_before = 0.0
         self._closing = False
-        self._fetches = asyncio.Semaphore(MAX_FETCHES)
-        self._pushes = asyncio.Semaphore(MAX_PUSHES)
+        self._fetches = asyncio.Semaphore(transfers)
+        self._pushes = asyncio.Semaphore(transfers)
         self._carry_out: dict[type[m.Instruction], Callable[[Holding, Any], None]] = {
             m.Fetch: self._fetch,
             m.Queue: self._queue,
@@ -149,6 +152,15 @@ class Workshop:
         """Every attempt that is held, in whatever stage."""
         return list(self._holdings)
 
+    def progress(self) -> list[ProgressRow]:
+        """How far transfers are that take a while."""
+        moving = [(h.attempt.id, h.meter) for h in self._holdings.values() if h.meter is not None]
+        return [
+            (id, meter.stage, meter.bytes_done, meter.bytes_total)
+            for id, meter in moving
+            if meter.seconds >= PROGRESS_AFTER_S
+        ]
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is held."""
@@ -218,7 +230,8 @@ class Workshop:
     async def _fetch_step(self, holding: Holding) -> m.Event:
         if holding.attempt.task.image:
             holding.image = await self._images.bring(holding.attempt.task)
-        holding.predata = await self._fetcher.fetch(holding.attempt)
+        holding.meter = Meter("fetching")
+        holding.predata = await self._fetcher.fetch(holding.attempt, holding.meter)
         return m.Fetched()
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
@@ -290,7 +303,7 @@ class Workshop:
             except Exception as exc:
                 log.exception("step_broken", extra={"work": holding.attempt.id})
                 event = m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
-            holding.step = None
+            holding.step = holding.meter = None
             if not self._closing:
                 self._deliver(holding, event)
 

@@ -10,7 +10,7 @@ from shared_models.errors import BadRequest
 DEFAULT_SERVER = "http://127.0.0.1:8001"
 MAX_PORT = 65_535
 
-_CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#]*@", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#]*@", re.IGNORECASE)
 #: What httpx would escape or take, and no name server knows.
 _NOT_IN_A_HOST = re.compile(r"[\s\x00-\x20%<>\"\\^`{|}]")
 
@@ -18,6 +18,11 @@ _NOT_IN_A_HOST = re.compile(r"[\s\x00-\x20%<>\"\\^`{|}]")
 def without_credentials(url: str) -> str:
     """The address without name and password: for messages, logs and the environment of commands."""
     return _CREDENTIALS.sub(r"\1", url)
+
+
+def shown(url: str) -> str:
+    """An address for messages: without user, password, query and fragment, which may hold secrets."""
+    return re.split(r"[?#]", without_credentials(url), maxsplit=1)[0]
 
 
 def server_address(text: str) -> str:

@@ -1,8 +1,11 @@
 """One download into one file, so that the file is either whole and right, or not there.
 
 Bytes go to `<name>.<random>.part` beside the target, are hashed as they arrive, checked against what is known
-of them, and only then renamed. A cut connection is resumed by Range from the bytes that are already there;
-with an ETag, If-Range makes a changed source start over.
+of them, and only then renamed. A cut is resumed from the bytes that are already there, if it can be told that
+they are still the source's: by its validator, or in the end by the checksum. A whole source that has changed
+meanwhile starts over; a piece of it is refused, because others hold pieces of what it was before.
+
+What a source is, is not known here: it answers an `Asked` with a `Reply`.
 """
 
 import contextlib
@@ -10,36 +13,19 @@ import hashlib
 import os
 import secrets
 import stat
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-import httpx
 
 from awe_client.sdk.bodies import CHUNK_BYTES, Progress
-from awe_client.sdk.transport import raise_for_error
-from shared_models.errors import AweError, BadRange, BadRequest
+from awe_client.sdk.download_errors import DownloadCorrupt, DownloadCut, SourceBusy, SourceChanged
+from awe_client.sdk.gunzip import Gunzip
+from shared_models.errors import BadRange, BadRequest
 from shared_models.views import NodeFile
-
-#: Opens one GET with the given extra headers.
-Opener = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
-
-
-class DownloadCorrupt(AweError):
-    """The bytes that arrived are not the bytes that were promised."""
-
-    code = "download_corrupt"
-
-
-class DownloadCut(AweError):
-    """The connection ended before the content did."""
-
-    code = "download_cut"
-    retryable = True
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,11 +37,41 @@ class Wanted:
     offset: int = 0  #: first byte of the source to get
     length: int = -1  #: bytes to get from `offset`; -1 = to the end
     gunzip: bool = False  #: unpack while downloading
+    etag: str = ""  #: the source must be at this version; "" = at any
 
     @property
     def ranged(self) -> bool:
         """Whether only a piece of the source is wanted."""
         return self.offset > 0 or self.length >= 0
+
+
+@dataclass(slots=True, frozen=True)
+class Asked:
+    """What a source is asked for."""
+
+    offset: int = 0
+    length: int = -1  #: -1 = to the end
+    etag: str = ""  #: the version of which these bytes are to be; "" = any
+    or_all: bool = False  #: if the source is at another version, all of that will do
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the whole source is asked for."""
+        return self.offset == 0 and self.length < 0
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """What a source answers: bytes from `offset` on."""
+
+    chunks: AsyncIterator[bytes]
+    offset: int = 0
+    left: int = -1  #: bytes to come; -1 = not said
+    etag: str = ""  #: the version they are of; "" = not said
+
+
+#: Asks a source once. Raises SourceChanged, SourceBusy, and other AweErrors of the source.
+Opener = Callable[[Asked], AbstractAsyncContextManager[Reply]]
 
 
 def known_of(file: NodeFile | None) -> Wanted:
@@ -76,81 +92,80 @@ class Downloaded:
 class Download:
     """The state that survives a cut: the part file, its digest, and where to go on.
 
-    Call `attempt` until it returns; it raises httpx.TransportError or a retryable AweError when going on
-    makes sense, and anything else when it does not. `close` removes the part file unless it was renamed.
+    Call `attempt` until it returns; it raises a retryable AweError when going on makes sense, and anything
+    else when it does not. `close` removes the part file unless it was renamed.
     """
 
     def __init__(self, target: Path, wanted: Wanted, on_progress: Progress | None = None) -> None:
         self._target = target
         self._wanted = wanted
         self._on_progress = on_progress
-        # Beside the target, and no longer a name than the file system takes, whatever the target is called.
-        stem = os.fsdecode(os.fsencode(target.name)[:200])
-        self._part = target.with_name(f"{stem}.{secrets.token_hex(4)}.part")
+        self._part = part_of(target)
         self._file: Any = None
-        self._etag = ""
+        self.most = 0  #: bytes that were there at the best moment, also if they had to be given up
         self._restart()
 
     def _restart(self) -> None:
         self._done = 0
+        self._etag = self._wanted.etag
         self._total = self._wanted.length if self._wanted.length >= 0 else self._wanted.size
         self._digest = hashlib.md5(usedforsecurity=False)
-        self._unpack = _Gunzip() if self._wanted.gunzip else None
+        self._unpack = Gunzip() if self._wanted.gunzip else None
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
+
+    def start_over(self) -> None:
+        """Give up what is there: it turned out to be wrong."""
+        self._restart()
 
     async def attempt(self, opener: Opener) -> Downloaded:
         """Ask once for all that is missing, then check and rename."""
         if self._file is None:
             self._file = await anyio.to_thread.run_sync(self._open)
+        if self._done and not (self._etag or self._wanted.md5):
+            # Nobody could tell whether the rest is of the same version.
+            self._restart()
         if not (self._done and self._done == self._total) and self._wanted.length != 0:
-            async with opener(self._headers()) as reply:
-                if reply.status_code >= 400:
-                    await reply.aread()
-                    raise_for_error(reply)
+            async with opener(self._asked()) as reply:
                 self._begin(reply)
-                async for chunk in _at_least(reply.aiter_raw(), CHUNK_BYTES):
-                    await anyio.to_thread.run_sync(self._take, chunk)
-                    if self._on_progress is not None:
-                        self._on_progress(self._done, self._total)
+                async with contextlib.aclosing(_at_least(reply.chunks, CHUNK_BYTES)) as chunks:
+                    async for chunk in chunks:
+                        await anyio.to_thread.run_sync(self._take, chunk)
+                        if self._on_progress is not None:
+                            self._on_progress(self._done, self._total)
         return await anyio.to_thread.run_sync(self._finish)
 
     def _open(self) -> Any:
         """The part file. Raises BadRequest if the target is there and no plain file: it would be replaced."""
-        if os.path.lexists(self._target) and not stat.S_ISREG(os.lstat(self._target).st_mode):
-            raise BadRequest(f"{self._target} is not a plain file: a download does not replace it")
+        check_replaceable(self._target)
         return self._part.open("xb")
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept-Encoding": "identity"}
-        first = self._wanted.offset + self._done
-        if self._wanted.ranged or self._done:
-            last = self._wanted.offset + self._wanted.length - 1 if self._wanted.length >= 0 else ""
-            headers["Range"] = f"bytes={first}-{last}"
-        if self._done and self._etag:
-            headers["If-Range"] = self._etag
-        return headers
+    def _asked(self) -> Asked:
+        length = self._wanted.length - self._done if self._wanted.length >= 0 else -1
+        whole = not self._wanted.ranged and not self._wanted.etag
+        return Asked(self._wanted.offset + self._done, length, self._etag, or_all=whole)
 
-    def _begin(self, reply: httpx.Response) -> None:
+    def _begin(self, reply: Reply) -> None:
         """Settle where in the content this reply begins."""
-        if reply.status_code == 206:
-            self._etag = self._etag or reply.headers.get("etag", "")
-            self._check_place(reply.headers.get("content-range", ""))
-        elif self._wanted.ranged:
-            raise BadRange(f"{reply.url.host} does not answer byte ranges; a piece of the source was wanted")
-        else:
+        expected = self._wanted.offset + self._done
+        if self._wanted.etag and reply.etag and reply.etag != self._wanted.etag:
+            raise SourceChanged
+        if reply.offset == 0 and expected and not self._wanted.ranged:
             # The whole content again: the source changed, or it cannot resume.
             self._restart()
-            self._etag = reply.headers.get("etag", "")
-        if self._total < 0 and reply.headers.get("content-length", "").isdigit():
-            self._total = self._done + int(reply.headers["content-length"])
-
-    def _check_place(self, content_range: str) -> None:
-        """Refuse a piece from another place than the one asked for."""
-        first = self._wanted.offset + self._done
-        if content_range and not content_range.startswith(f"bytes {first}-"):
-            raise DownloadCorrupt(f"asked for bytes from {first}, got '{content_range}'")
+        elif reply.offset == 0 and expected:
+            raise BadRange("the source gives no byte ranges, and a piece of it was wanted")
+        elif reply.offset != expected:
+            raise DownloadCorrupt(f"asked for bytes from {expected}, got bytes from {reply.offset}")
+        elif self._done and self._etag and reply.etag and reply.etag != self._etag:
+            self._restart()
+            raise (
+                SourceChanged if self._wanted.ranged else SourceBusy("the source changed: from the beginning")
+            )
+        self._etag = self._etag or reply.etag
+        if self._total < 0 and reply.left >= 0:
+            self._total = self._done + reply.left
 
     def _take(self, chunk: bytes) -> None:
         self._digest.update(chunk)
@@ -160,6 +175,7 @@ class Download:
             for plain in self._unpack.feed(chunk):
                 self._file.write(plain)
         self._done += len(chunk)
+        self.most = max(self.most, self._done)
 
     def _finish(self) -> Downloaded:
         wanted, md5 = self._wanted, self._digest.hexdigest()
@@ -185,35 +201,20 @@ class Download:
                 os.unlink(self._part)
 
 
-class _Gunzip:
-    """Unpacks a gzip stream of one or more members."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
-        self._fed = False
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the unpacked bytes in bounded pieces: a small file may unpack to a huge one."""
-        while data:
-            self._fed = True
-            if self._member.eof:
-                data = data.lstrip(b"\0")  # padding after the last member is legal
-                if not data:
-                    return
-                self._member = zlib.decompressobj(wbits=31)
-            try:
-                yield self._member.decompress(data, CHUNK_BYTES)
-            except zlib.error as exc:
-                raise DownloadCorrupt(f"not a valid gzip file: {exc}") from exc
-            data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-
-    def check_whole(self) -> None:
-        if not (self._fed and self._member.eof):
-            raise DownloadCorrupt("the gzip file ends in the middle")
+def part_of(target: Path) -> Path:
+    """A name for what is not whole yet: beside the target, and never too long for a file system."""
+    stem = os.fsdecode(os.fsencode(target.name)[:200])
+    return target.with_name(f"{stem}.{secrets.token_hex(4)}.part")
 
 
-async def _at_least(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """Join small chunks, so that the hop into a thread pays."""
+def check_replaceable(target: Path) -> None:
+    """Raise BadRequest if the target is there and no plain file."""
+    if os.path.lexists(target) and not stat.S_ISREG(os.lstat(target).st_mode):
+        raise BadRequest(f"{target} is not a plain file: a download does not replace it")
+
+
+async def _at_least(chunks: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes, None]:
+    """Join small chunks, so that the hop into a thread pays; what came before a cut is not lost."""
     held: list[bytes] = []
     count = 0
     try:
@@ -223,7 +224,7 @@ async def _at_least(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[by
             if count >= size:
                 yield b"".join(held)
                 held, count = [], 0
-    except httpx.TransportError:
+    except Exception:
         if held:
             yield b"".join(held)
         raise

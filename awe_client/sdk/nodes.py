@@ -9,8 +9,10 @@ import anyio
 import httpx
 
 from awe_client.sdk.backoff import jittered_delay_s
-from awe_client.sdk.bodies import FileBody, MultipartBody, Progress, attributes_field
-from awe_client.sdk.download import Download, DownloadCorrupt, Downloaded, known_of
+from awe_client.sdk.bodies import CountedBody, FileBody, MultipartBody, Progress, attributes_field
+from awe_client.sdk.download import Download, Downloaded, Opener, known_of
+from awe_client.sdk.download_errors import DownloadCorrupt
+from awe_client.sdk.http_source import http_opener
 from awe_client.sdk.replies import Page, view
 from awe_client.sdk.transport import Params, Transport, path_segment, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
@@ -56,7 +58,7 @@ class NodeCalls:
         return view(NodeView, node)
 
     async def upload_output(
-        self, node_id: str, body: FileBody, *, workunit_id: str, attempt: int, token: str
+        self, node_id: str, body: CountedBody, *, workunit_id: str, attempt: int, token: str
     ) -> Stored:
         """Upload an attempt's output; returns size, md5, sha256 as the server counted them.
 
@@ -115,21 +117,18 @@ class NodeCalls:
             download.close()
 
     async def _patiently(self, download: Download, path: str) -> Downloaded:
-        attempt = 0
+        attempt = most = 0
         while True:
             attempt += 1
             try:
-                return await download.attempt(
-                    lambda headers: self._transport.stream("GET", path, headers=headers)
-                )
-            except httpx.RequestError as exc:
-                error: AweError = self._transport.unreachable(exc)
-                if attempt >= DOWNLOAD_ATTEMPTS:
-                    raise error from exc
+                return await download.attempt(self.opener(path))
             except AweError as exc:
+                if download.most > most:
+                    most, attempt = download.most, 1
                 if not exc.retryable or attempt >= DOWNLOAD_ATTEMPTS:
                     raise
-            await anyio.sleep(jittered_delay_s(attempt, base_s=0.2, cap_s=5.0))
+                asked_s = float(exc.fields.get("retry_after_s", 0.0))
+            await anyio.sleep(jittered_delay_s(attempt, base_s=0.2, cap_s=5.0, asked_s=asked_s))
 
     async def read_node(self, node_id: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         """Return a small node's bytes. Raises DownloadCorrupt if it is larger than `max_bytes`."""
@@ -160,11 +159,13 @@ class NodeCalls:
         )
         return view(NodeView, node)
 
-    def open_url(
-        self, path: str, headers: Mapping[str, str] | None = None
-    ) -> AbstractAsyncContextManager[httpx.Response]:
-        """Open a GET of any path of this server, to be read piece by piece; raises httpx's errors."""
-        return self._transport.stream("GET", path, headers=headers)
+    def opener(self, path: str) -> Opener:
+        """Give what is at a path of this server as a source for a Download."""
+
+        def get(headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
+            return self._transport.stream("GET", path, headers=headers)
+
+        return http_opener(get, self._transport.unreachable)
 
     async def build_index(self, node_id: str, kind: str) -> IndexView:
         """Build an index (size, line, record, chunkrecord) on a node."""

@@ -8,9 +8,11 @@ What is repeated after a failure, and what is not:
 """
 
 import os
+import time
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
@@ -18,7 +20,7 @@ import anyio
 import httpx
 import orjson
 
-from awe_client.sdk.address import server_address, without_credentials
+from awe_client.sdk.address import server_address, shown, without_credentials
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.replies import Page, View, views
 from shared_models.errors import (
@@ -44,9 +46,11 @@ _BY_STATUS: dict[int, type[AweError]] = {
     401: Unauthenticated,
     403: Forbidden,
     404: NotFound,
+    408: Unavailable,
     409: Conflict,
     413: TooLarge,
     416: BadRange,
+    425: Unavailable,
     429: Unavailable,
     502: Unavailable,
     503: Unavailable,
@@ -255,16 +259,25 @@ def raise_for_error(reply: httpx.Response) -> None:
         return
     error = _error_of(reply)
     error.fields["status"] = reply.status_code
-    after = reply.headers.get("retry-after", "")
-    if after.isdigit():
-        error.fields["retry_after_s"] = float(after)
+    if after_s := _retry_after_s(reply.headers.get("retry-after", "")):
+        error.fields["retry_after_s"] = after_s
     raise error
+
+
+def _retry_after_s(text: str) -> float:
+    """Seconds from now, of a number or a date; 0 if it is neither, or over."""
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _error_of(reply: httpx.Response) -> AweError:
     envelope = _envelope_of(reply)
     if envelope is None:
-        text = f"{reply.status_code} {reply.reason_phrase} from {reply.request.url}"
+        text = f"{reply.status_code} {reply.reason_phrase} from {shown(str(reply.request.url))}"
         return _BY_STATUS.get(reply.status_code, AweError)(text)
     raw = envelope.get("error") or [reply.reason_phrase]
     texts = [str(text) for text in raw] if isinstance(raw, list) else [str(raw)]

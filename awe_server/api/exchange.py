@@ -20,6 +20,7 @@ from awe_server.api.bodies import whole
 from awe_server.api.deps import services_when_ready
 from awe_server.api.envelope import JSON
 from awe_server.api.logs import Texts, keep_printed, printed
+from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
@@ -93,6 +94,8 @@ async def serve(request: Request) -> Response:
     client_id = ClientId(request.path_params["client_id"])
     followed: Followed = request.app.state.followed
     reply = await _settle(services, client_id, x)
+    transfers: Transfers = request.app.state.transfers
+    transfers.told(services.engine.state, client_id, x.progress, services.wall())
     logs = followed.among(x.holds)
     if reply.is_empty and not followed.is_news(client_id, logs) and x.wait_s > 0 and not x.leaving:
         reply, logs = await _wait(services, followed, client_id, x, reply)

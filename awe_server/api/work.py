@@ -26,6 +26,7 @@ from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder, only_for_stock_workers
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
+from awe_server.api.transfers import Transfers, in_words
 from awe_server.api.work_list import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
@@ -97,7 +98,8 @@ async def list_or_checkout(
         return await _checkout(services, ClientId(query.client), query.available, base_url)
     policy.allow(caller, Right.READ)
     page = await work_list.find(services.engine, query)
-    shown = await _joined(services.engine, page.documents, base_url)
+    transfers: Transfers = request.app.state.transfers
+    shown = await _joined(services.engine, transfers, page.documents, base_url)
     return paged(shown, page, limit=query.rows, offset=query.offset)
 
 
@@ -146,7 +148,9 @@ def _checkout_one(
     return found, None
 
 
-async def _joined(engine: Engine, units: list[Document], base_url: str) -> list[Document]:
+async def _joined(
+    engine: Engine, transfers: Transfers, units: list[Document], base_url: str
+) -> list[Document]:
     """Workunits with what they inherit; each job and task is looked up once.
 
     A workunit whose job or task was removed meanwhile, or in a crash, is left out.
@@ -161,7 +165,7 @@ async def _joined(engine: Engine, units: list[Document], base_url: str) -> list[
             jobs[job_id], of_job = await engine.job_part(job_id, task_ids)
             tasks |= of_job
     return [
-        views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url)
+        views.work_view(unit, tasks[unit["taskid"]], jobs[unit["jobid"]], base_url) | transfers.of(unit)
         for unit in units
         if unit["jobid"] in jobs and unit["taskid"] in tasks
     ]
@@ -261,6 +265,7 @@ def _live_unit(state: State, work: WorkunitId) -> Document | None:
 )
 async def get_work(
     work_id: str,
+    request: Request,
     services: Served,
     caller: Asking,
     base_url: BaseUrl,
@@ -277,9 +282,14 @@ async def get_work(
     if query.report is not None:
         log = Log(work, unit["attempt"], stream_name(query.report))
         return ok(await Logs(services.logs_dir).tail(log))
+    transfers: Transfers = request.app.state.transfers
+    moving = transfers.of(unit)
     if query.why:
-        return ok(await services.engine.look(_why, services.engine.context(), work))
-    return ok(views.work_view(unit, task, job, base_url))
+        rows = await services.engine.look(_why, services.engine.context(), work)
+        if moving and rows:
+            rows[0]["reason"] += f", {in_words(moving['progress'])}"
+        return ok(rows)
+    return ok(views.work_view(unit, task, job, base_url) | moving)
 
 
 def _why(state: State, ctx: Context, work: WorkunitId) -> list[Reason]:

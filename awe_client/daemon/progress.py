@@ -1,0 +1,48 @@
+"""How far the transfers of an attempt's step are, for whoever asks why nothing seems to happen."""
+
+import time
+from collections.abc import Callable
+
+from awe_client.sdk.bodies import Progress
+
+
+class Meter:
+    """Adds up the files of one step. Files are told apart by any key; -1 stands for a size nobody knows."""
+
+    def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stage = stage  #: "fetching" or "pushing"
+        self._clock = clock
+        self._since = clock()
+        self._files: dict[str, tuple[int, int]] = {}
+
+    def expect(self, key: str, size: int = -1) -> None:
+        """Another file will be moved."""
+        self._files[key] = (0, size)
+
+    def there(self, key: str) -> None:
+        """Nothing has to be moved for a file: it is there."""
+        self._files.pop(key, None)
+
+    def follow(self, key: str) -> Progress:
+        """What to call while a file moves."""
+
+        def moved(done: int, total: int) -> None:
+            self._files[key] = (done, total)
+
+        return moved
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has been going on."""
+        return self._clock() - self._since
+
+    @property
+    def bytes_done(self) -> int:
+        """What was moved so far."""
+        return sum(done for done, _ in self._files.values())
+
+    @property
+    def bytes_total(self) -> int:
+        """What is to be moved in all; -1 if that is not known."""
+        totals = [total for _, total in self._files.values()]
+        return -1 if -1 in totals else sum(totals)

@@ -1,0 +1,133 @@
+"""http(s) as a source of downloads: ranges, validators, and what a refusal means.
+
+A version is told by a strong ETag, else by Last-Modified, else by a weak ETag, which is good for comparing
+but not for asking. A whole source that changed may be answered whole (If-Range); of a piece, only that
+version will do (If-Match, If-Unmodified-Since).
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NoReturn
+
+import httpx
+
+from awe_client.sdk.address import shown
+from awe_client.sdk.download import Asked, Opener, Reply
+from awe_client.sdk.download_errors import SourceBusy, SourceChanged
+from awe_client.sdk.transport import cause_of, raise_for_error
+from shared_models.errors import AweError, BadRequest
+
+#: Opens one GET with the given extra headers.
+Get = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
+
+_MAX_REFUSAL_BYTES = 65_536  #: so much of the text of a refusal is read
+_CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-(?P<last>\d+)|\*)/(?P<size>\d+|\*)")
+
+
+def worth_retrying(status: int) -> bool:
+    """Whether the same request may be answered otherwise a little later."""
+    return status in (408, 425, 429) or status >= 500
+
+
+def unreachable(exc: httpx.RequestError) -> AweError:
+    """What a failed connection means, in the system's own words."""
+    return SourceBusy(cause_of(exc))
+
+
+def http_opener(get: Get, failed: Callable[[httpx.RequestError], AweError] = unreachable) -> Opener:
+    """Make a source of what `get` opens; `failed` words the errors of connections."""
+
+    @asynccontextmanager
+    async def open_once(asked: Asked) -> AsyncIterator[Reply]:
+        try:
+            async with get(headers_of(asked)) as response:
+                if response.status_code >= 400:
+                    yield await _beyond_the_end(response, asked)
+                else:
+                    yield _reply(response, asked)
+        except httpx.UnsupportedProtocol as exc:
+            raise BadRequest(f"leads to an address that is not http or https: {exc}") from exc
+        except httpx.TransportError as exc:
+            raise failed(exc) from exc
+        except httpx.TooManyRedirects as exc:
+            raise BadRequest("redirects without end") from exc
+        except (httpx.RequestError, httpx.InvalidURL) as exc:
+            raise BadRequest(f"cannot be asked: {cause_of(exc)}") from exc
+
+    return open_once
+
+
+def headers_of(asked: Asked) -> dict[str, str]:
+    """What a request says about the bytes and the version that are wanted."""
+    headers = {"Accept-Encoding": "identity"}
+    if not asked.is_all:
+        last = asked.offset + asked.length - 1 if asked.length >= 0 else ""
+        headers["Range"] = f"bytes={asked.offset}-{last}"
+    if not asked.etag or asked.etag.startswith("W/"):
+        return headers
+    if asked.or_all:
+        headers["If-Range"] = asked.etag
+    else:
+        headers["If-Match" if asked.etag.startswith('"') else "If-Unmodified-Since"] = asked.etag
+    return headers
+
+
+def version_of(headers: httpx.Headers, like: str = "") -> str:
+    """The version of what was sent, in the kind of `like` if one is given; "" if it is not told."""
+    etag, date = str(headers.get("etag", "")), str(headers.get("last-modified", ""))
+    if like.startswith(('"', "W/")):
+        return like if etag.removeprefix("W/") == like.removeprefix("W/") else etag
+    if like:
+        return date
+    return etag if etag.startswith('"') else date or etag
+
+
+def _reply(response: httpx.Response, asked: Asked) -> Reply:
+    length = response.headers.get("content-length", "")
+    left = int(length) if length.isdigit() else -1
+    offset = 0
+    if response.status_code == 206:
+        offset = asked.offset
+        found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        if found and found["first"] is not None:
+            offset, left = int(found["first"]), int(found["last"]) - int(found["first"]) + 1
+    version = version_of(response.headers, asked.etag)
+    return Reply(response.aiter_raw(), offset, left, version)
+
+
+async def _beyond_the_end(response: httpx.Response, asked: Asked) -> Reply:
+    """A resumed download may have been complete already; everything else above 400 is raised."""
+    found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+    if response.status_code == 416 and found and found["size"] == str(asked.offset) and asked.length < 0:
+        return Reply(_nothing(), asked.offset, 0, asked.etag)
+    await refuse(response)
+
+
+async def refuse(response: httpx.Response) -> NoReturn:
+    """Raise what a reply of 400 or more means: worth another try or not, with a bounded piece of its text."""
+    status = response.status_code
+    if status == 412:
+        raise SourceChanged
+    body = b""
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) >= _MAX_REFUSAL_BYTES:
+            break
+    headers = {k: v for k, v in response.headers.items() if k in ("retry-after", "content-type")}
+    read = httpx.Response(
+        status, headers=headers, content=body[:_MAX_REFUSAL_BYTES], request=response.request,
+        extensions={"reason_phrase": response.reason_phrase.encode()},
+    )  # fmt: skip
+    try:
+        raise_for_error(read)
+    except AweError as exc:
+        if worth_retrying(status) and not exc.retryable:
+            raise SourceBusy(str(exc), **exc.fields) from exc
+        raise
+    raise BadRequest(f"answered {status} from {shown(str(response.url))}")
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""

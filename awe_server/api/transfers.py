@@ -1,0 +1,52 @@
+"""How far clients are with moving files. Kept in memory only: it is old in a moment, and told again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from awe_server.scheduler.state import State
+from awe_server.store.base import Document
+from shared_models.ids import ClientId, WorkunitId
+from shared_models.states import WorkunitState
+from shared_models.times import rfc3339
+
+Row = tuple[WorkunitId, str, int, int]
+
+
+class Transfers:
+    """What each client said in its last exchange."""
+
+    def __init__(self) -> None:
+        self._by_client: dict[ClientId, dict[WorkunitId, Document]] = {}
+
+    def told(self, state: State, client_id: ClientId, rows: Sequence[Row], wall_s: float) -> None:
+        """Replace what a client said before; only what it holds counts."""
+        self._by_client.pop(client_id, None)
+        client = state.clients.get(client_id)
+        if not rows or client is None:
+            return
+        for gone in [id for id in self._by_client if id not in state.clients]:
+            del self._by_client[gone]
+        at = rfc3339(wall_s)
+        self._by_client[client_id] = {
+            work: {
+                "attempt": client.holds[work].attempt,
+                "progress": {"stage": stage, "bytes": done, "total_bytes": total, "at": at},
+            }
+            for work, stage, done, total in rows
+            if work in client.holds
+        }
+
+    def of(self, unit: Document) -> Document:
+        """What to add to the document of a workunit: `progress`, or nothing."""
+        told: dict[WorkunitId, Any] = self._by_client.get(unit["client"], {})
+        row = told.get(unit["id"])
+        if row is None or unit["state"] != WorkunitState.CHECKOUT or row["attempt"] != unit["attempt"]:
+            return {}
+        return {"progress": row["progress"]}
+
+
+def in_words(progress: Document) -> str:
+    """As in `fetching files: 12 of 300 MB`."""
+    done, total = progress["bytes"], progress["total_bytes"]
+    of = f" of {total / 1e6:,.0f}" if total >= 0 else ""
+    return f"{progress['stage']} files: {done / 1e6:,.0f}{of} MB"

@@ -5,6 +5,7 @@ whatever a crash interrupts, the document names whole and right bytes. The bytes
 needs them, because every node has a name of its own for them.
 """
 
+import errno
 import logging
 import os
 import secrets
@@ -16,7 +17,8 @@ from awe_server.data.blobs import BUFFER_BYTES
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder
 from awe_server.data.node_base import NodeBase
 from awe_server.data.quota import Quota
-from awe_server.store.base import Document, Match, Query
+from awe_server.store.base import Document, Match, Put, Query
+from shared_models.errors import AweError
 
 log = logging.getLogger(__name__)
 
@@ -27,29 +29,40 @@ _CANDIDATES = 8
 class NodeSharing(NodeBase):
     """Shares bytes between nodes."""
 
-    async def _share(self, document: Document, *, wanted: bool = False) -> None:
-        """Let a node, whose document is durable, use the bytes of another one with the same content.
-
-        That is a saving and no promise: what keeps it from being made leaves the node its own bytes.
+    async def _put_with_file(self, document: Document, *, dedup: bool = False) -> None:
+        """Store a node's document with new content, and then let it use the bytes of another node, if that is
+        wanted. One node after the other: else two of them would each look for bytes that the other gives up.
         """
-        file = document["file"]
-        if not ((wanted or self._dedup) and file["size"]):
+        if not ((dedup or self._dedup) and document["file"]["size"]):
+            await self._documents.put(Put("nodes", document))
             return
-        sha256, size = file["checksum"]["sha256"], file["size"]
-        async with self._lock(f"sha256/{sha256}"):
-            same = (Match("file.checksum.sha256", (sha256,)), Match("file.size", (size,)))
-            newest = Query(same, order="created_on", descending=True, limit=_CANDIDATES)
-            oldest = Query(same, order="created_on", limit=_CANDIDATES)
-            for query in (oldest, newest):
-                for other in (await self._documents.find("nodes", query)).documents:
-                    if other["id"] == document["id"]:
-                        continue
-                    own, twin = self._blobs.path(document["_blob"]), self._blobs.path(other["_blob"])
-                    try:
-                        if await to_thread.run_sync(_take_over, self._quota, own, twin):
-                            return
-                    except OSError as exc:
-                        log.warning("not_shared", extra={"node": document["id"], "reason": str(exc)})
+        async with self._lock(f"sha256/{document['file']['checksum']['sha256']}"):
+            await self._documents.put(Put("nodes", document))
+            await self._share(document)
+
+    async def _share(self, document: Document) -> None:
+        """A saving and no promise: what keeps it from being made leaves the node its own bytes."""
+        own = self._blobs.path(document["_blob"])
+        try:
+            for other in await self._of_same_content(document):
+                twin = self._blobs.path(other["_blob"])
+                if await to_thread.run_sync(_take_over, self._quota, own, twin):
+                    return
+        except (AweError, OSError) as exc:
+            log.warning("not_shared", extra={"node": document["id"], "reason": str(exc)})
+
+    async def _of_same_content(self, document: Document) -> list[Document]:
+        file = document["file"]
+        same = (
+            Match("file.checksum.sha256", (file["checksum"]["sha256"],)),
+            Match("file.size", (file["size"],)),
+        )
+        found: dict[str, Document] = {}
+        for newest in (False, True):
+            page = await self._documents.find("nodes", Query(same, "created_on", newest, _CANDIDATES))
+            found.update((other["id"], other) for other in page.documents)
+        found.pop(document["id"], None)
+        return list(found.values())
 
 
 def _take_over(quota: Quota, own: Path, twin: Path) -> bool:
@@ -67,7 +80,11 @@ def _take_over(quota: Quota, own: Path, twin: Path) -> bool:
             temporary.unlink(missing_ok=True)
             raise
         fsync_folder(own.parent)
-    except FileNotFoundError:  # one of them was replaced or deleted meanwhile
+    except FileNotFoundError:  # it was replaced or deleted meanwhile
+        return False
+    except OSError as exc:
+        if exc.errno != errno.EMLINK:
+            raise
         return False
     return True
 

@@ -24,8 +24,14 @@ def new_store(tmp_path: Path, port: MemoryPort) -> NewStore:
     """Make node stores on the same folder and documents, as restarts do."""
     numbers = count(1)
 
-    def make(root: Path = tmp_path / "data", floor: int = 0, wall: float = 1_700_000_000.0) -> NodeStore:
-        return NodeStore(root, port, lambda: f"node-{next(numbers)}", lambda: wall, floor)
+    def make(
+        root: Path = tmp_path / "data",
+        floor: int = 0,
+        wall: float = 1_700_000_000.0,
+        quota: int = 0,
+        dedup: bool = False,
+    ) -> NodeStore:
+        return NodeStore(root, port, lambda: f"node-{next(numbers)}", lambda: wall, floor, quota, dedup)
 
     return make
 

@@ -102,9 +102,11 @@ def serve(
     log_format: Annotated[str | None, typer.Option(help="human or json (default: human).")] = None,
 ) -> None:
     """Run the server until SIGTERM or SIGINT."""
+    if file_root is not None:
+        file_root = [os.path.abspath(root) for root in file_root]
     settings = _settings(
         config, host=host, port=port, data_dir=data, store_url=store, policy=policy, public_url=public_url,
-        file_roots=[os.path.abspath(root) for root in file_root] if file_root else None,
+        file_roots=file_root,
         lease_s=lease_s, quota_bytes=quota, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)

@@ -96,10 +96,18 @@ class Api:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
+def settings() -> dict[str, Any]:
+    """Settings that are not the usual ones; modules replace it."""
+    return {}
+
+
+@pytest.fixture
+async def api(tmp_path: Path, settings: dict[str, Any], anyio_backend: str) -> AsyncIterator[Api]:
     hands, deaths = Hands(), list[BaseException]()
     services = build_services(
-        Settings(data_dir=tmp_path / "data", store_url="memory:", free_floor_bytes=0, retry_base_s=0.0),
+        Settings(
+            data_dir=tmp_path / "data", store_url="memory:", free_floor_bytes=0, retry_base_s=0.0, **settings
+        ),
         clock=Clock(lambda: hands.now_s, lambda: hands.wall_s),
         fatal=deaths.append,
     )

@@ -30,7 +30,7 @@ def test_every_setting_of_the_server_is_there_with_its_sources_and_default() -> 
     assert rows.keys() == Settings.model_fields.keys()
     for key, field in Settings.model_fields.items():
         default = field.default
-        text = str(default).lower() if isinstance(default, bool) else re.sub(r"\.0$", "", str(default))
+        text = str(default).lower() if isinstance(default, bool) else re.sub(r"\.0$|^\(\)$", "", str(default))
         assert rows[key] == (flags.get(key, ""), f"AWE_{key.upper()}", text), key
 
 

@@ -1,0 +1,111 @@
+"""Where a job may read and write: accepted or refused at submit, and nothing of a refused job is kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Api
+
+pytestmark = pytest.mark.anyio
+
+SHOCK = "http://shock.example.org:7445"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A root `shared` with a link out of it."""
+    (tmp_path / "shared" / "sub").mkdir(parents=True)
+    (tmp_path / "shared" / "a b.fna").write_text(">r1\nACGT\n")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "shared" / "away").symlink_to("../secret")
+    (tmp_path / "shared" / "up").symlink_to("..")
+    return tmp_path
+
+
+@pytest.fixture
+def settings(site: Path) -> dict[str, Any]:
+    return {"file_roots": (str(site / "shared"),)}
+
+
+def a_task(site: Path, files: dict[str, Any]) -> dict[str, Any]:
+    """A task with these files, `SITE` in their URLs filled in."""
+    lists = {
+        key: [{k: v.replace("SITE", str(site)) if k == "url" else v for k, v in io.items()} for io in ios]
+        for key, ios in files.items()
+    }
+    return {"taskid": "0", "cmd": {"name": "true"}, **lists}
+
+
+async def test_files_and_sinks_below_a_root_are_accepted(api: Api, site: Path) -> None:
+    inputs = [
+        {"filename": "reads.fna", "url": "file://SITE/shared/a%20b.fna"},
+        {"filename": "b", "url": "file://localhostSITE/shared/./a%20b.fna"},
+    ]
+    outputs = [
+        {"filename": "x", "url": "file://SITE/shared/sub/"},
+        {"filename": "y", "host": SHOCK, "node": "-"},
+        {"filename": "z", "url": "s3://bucket/results/"},
+    ]
+    job = await api.submit(a_task(site, {"inputs": inputs, "outputs": outputs}))
+    task = job["tasks"][0]
+    assert [io["url"] for io in task["inputs"]] == [f"file://{site}/shared/a%20b.fna"] * 2
+    assert [io["url"] for io in task["outputs"]] == [
+        f"file://{site}/shared/sub/x", "", "s3://bucket/results/z",
+    ]  # fmt: skip
+    assert task["outputs"][1]["host"] == SHOCK
+
+
+@pytest.mark.parametrize(
+    ("key", "url", "reason"),
+    [
+        ("inputs", "file:///etc/passwd", "'/etc/passwd' is not below"),
+        ("inputs", "file://SITE/secret", "'SITE/secret' is not below"),
+        ("inputs", "file://SITE/shared/../secret", "'SITE/shared/../secret' has a '..' part"),
+        ("inputs", "file://SITE/shared/%2e%2e/secret", "'SITE/shared/../secret' has a '..' part"),
+        ("inputs", "file://SITE/shared/away", "a link leads away: 'SITE/shared/away' is not below"),
+        (
+            "predata",
+            "file://SITE/shared/up/secret",
+            "a link leads away: 'SITE/shared/up/secret' is not below",
+        ),
+        ("outputs", "file://SITE/shared/away", "a link leads away: 'SITE/shared/away' is not below"),
+        ("outputs", "file://SITE/shared/up/", "a link leads away: 'SITE/shared/up/f' is not below"),
+        ("outputs", "file://SITE/data/nodes/f", "'SITE/data/nodes/f' is not below"),
+        ("outputs", "file://otherhost/shared/f", "'file://otherhost/shared/f' names the host 'otherhost'"),
+        ("outputs", "ftp://h/f", "data cannot be written to 'ftp:' addresses"),
+    ],
+)
+async def test_F_08_what_is_not_below_a_root_is_refused_by_name(
+    api: Api, site: Path, key: str, url: str, reason: str
+) -> None:
+    document = {"tasks": [a_task(site, {key: [{"filename": "f", "url": url}]})]}
+    (text,) = await api.refused("POST", "/job", 400, "invalid_document", json=document)
+    assert text.startswith(f"tasks[0].{key}[0].url: {reason.replace('SITE', str(site))}")
+    if "is not below" in reason:
+        assert text.endswith(f"a directory that is open to jobs ({site}/shared)")
+    assert (await api.http.get("/job")).json()["total_count"] == 0
+    assert (await api.http.get("/node")).json()["total_count"] == 0
+    assert (site / "secret").read_text() == "secret"
+
+
+async def test_a_client_shows_the_directories_that_it_opens(api: Api) -> None:
+    client = await api.register(file_roots=["/shared/", "/more"])
+    assert (await api.ok("GET", f"/client/{client['id']}"))["file_roots"] == ["/shared", "/more"]
+
+
+class TestWithoutRoots:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    async def test_no_file_is_accepted_and_the_way_to_open_a_directory_is_named(
+        self, api: Api, site: Path
+    ) -> None:
+        files = {"inputs": [{"filename": "f", "url": "file://SITE/shared/a%20b.fna"}]}
+        document = {"tasks": [a_task(site, files)]}
+        texts = await api.refused("POST", "/job", 400, "invalid_document", json=document)
+        assert texts == [
+            "tasks[0].inputs[0].url: no directory is open to jobs; the server's owner opens one with: "
+            "awe-server serve --file-root DIR"
+        ]

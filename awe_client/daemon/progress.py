@@ -1,9 +1,9 @@
 """How far the transfers of an attempt's step are, for whoever asks why nothing seems to happen."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
-from awe_client.sdk.bodies import Progress
+from awe_client.sdk.bodies import CountedBody, Progress
 
 
 class Meter:
@@ -46,3 +46,30 @@ class Meter:
         """What is to be moved in all; -1 if that is not known."""
         totals = [total for _, total in self._files.values()]
         return -1 if -1 in totals else sum(totals)
+
+
+class MeteredBody:
+    """A body that tells how much of it was sent; each reading begins at nothing."""
+
+    def __init__(self, body: CountedBody, on_progress: Progress) -> None:
+        self._body = body
+        self._on_progress = on_progress
+        self.size = body.size
+
+    @property
+    def md5(self) -> str:
+        """Of the bytes that were sent."""
+        return self._body.md5
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about it."""
+        return self._body.headers
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Read it from its beginning."""
+        sent = 0
+        async for chunk in self._body:
+            yield chunk
+            sent += len(chunk)
+            self._on_progress(sent, self.size)

@@ -11,10 +11,12 @@ from awe_client.api import AsyncAweClient
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outcome import CommandEnd
 from awe_client.daemon.outputs import Found, find_outputs, words_of
+from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import CountedBody, FileBody
+from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError, LeaseLost, NotFound
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
@@ -25,6 +27,7 @@ from shared_models.views import Stored
 log = logging.getLogger(__name__)
 
 UPLOAD_MISMATCHES = 3
+INTERNAL_ERRORS = 4
 T = TypeVar("T")
 
 
@@ -34,25 +37,27 @@ class Pusher:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
-    async def push_outputs(self, attempt: Attempt) -> list[OutputMessage]:
+    async def push_outputs(self, attempt: Attempt, meter: Meter) -> list[OutputMessage]:
         """Upload all declared outputs. Raises StepError and LeaseLost.
 
         All are looked at before any is uploaded: an attempt that lacks one uploads nothing.
         """
         found = await asyncio.to_thread(find_outputs, attempt)
+        for one in found:
+            meter.expect(one.output["filename"], (await asyncio.to_thread(one.body)).size)
         uploaded: list[OutputMessage] = []
         for one in found:
-            uploaded.append(await self._upload(attempt, one))
+            uploaded.append(await self._upload(attempt, one, meter))
             if one.output.get("attrfile") and attempt.rank < 2:
                 await self._attributes(attempt, one.output)
         return uploaded
 
-    async def _upload(self, attempt: Attempt, found: Found) -> OutputMessage:
+    async def _upload(self, attempt: Attempt, found: Found, meter: Meter) -> OutputMessage:
         name, node = found.output["filename"], found.output.get("node") or ""
         mismatches = 0
         while True:
             body = await asyncio.to_thread(found.body)
-            upload = self._uploader(attempt, node, body)
+            upload = self._uploader(attempt, node, MeteredBody(body, meter.follow(name)))
             fact = await self._insist(upload, f"output {name} was refused")
             if not body.md5 or fact.md5 in ("", body.md5):
                 return {"filename": name, "size": body.size, "md5": fact.md5 or body.md5}
@@ -139,7 +144,9 @@ class Pusher:
                     raise LeaseLost(str(exc)) from exc
                 raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
             except AweError as exc:
-                if not exc.retryable:
+                # An internal error of the server may pass, or be told again for ever.
+                passing = worth_retrying(exc.fields.get("status", 0)) and patience.failures < INTERNAL_ERRORS
+                if not (exc.retryable or passing):
                     raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
                 if exc.code in ("server_unreachable", "shutting_down"):
                     self._servers.failed(server)

@@ -278,7 +278,8 @@ class Workshop:
 
     def _push(self, holding: Holding, instruction: m.Push) -> None:
         async def push(_: Holding) -> m.Event:
-            outputs = await self._pusher.push_outputs(holding.attempt) if instruction.outputs else []
+            meter = holding.meter = Meter("pushing")
+            outputs = await self._pusher.push_outputs(holding.attempt, meter) if instruction.outputs else []
             end = holding.machine.end
             await self._live_logs.end(holding.attempt.key)
             note = await self._pusher.push_logs(holding.attempt, end) if instruction.logs and end else ""

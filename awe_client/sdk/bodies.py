@@ -19,7 +19,10 @@ class CountedBody(Protocol):
     """A raw body of known length, readable again; `md5` is that of the bytes sent, after the last of them."""
 
     size: int
-    md5: str
+
+    @property
+    def md5(self) -> str:
+        """Of the bytes sent."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Read it from its beginning."""

@@ -6,7 +6,7 @@ crash leaves behind is a file that no document names (`collect_orphans`).
 """
 
 import errno
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -187,7 +187,9 @@ class NodeStore(NodeParts, NodeIndexes):
             await self._documents.put(Delete("nodes", node_id))
             await self._remove_files(document)
 
-    async def expire(self, node_ids: Iterable[str], in_use: Callable[[Set[str]], Set[str]]) -> Sequence[str]:
+    async def expire(
+        self, node_ids: Iterable[str], in_use: Callable[[frozenset[str]], set[str]]
+    ) -> Sequence[str]:
         """Delete those nodes whose time has come, except what `in_use` says is needed at that very moment."""
         async with AsyncExitStack() as locks:
             documents: dict[str, Document] = {}
@@ -197,7 +199,7 @@ class NodeStore(NodeParts, NodeIndexes):
                 if document is not None and docs.has_expired(document, self._wall()):
                     documents[node_id] = document
             # Nothing may come between this look and the batch that `put` begins with.
-            gone = sorted(documents.keys() - in_use(documents.keys()))
+            gone = sorted(documents.keys() - in_use(frozenset(documents)))
             await self._documents.put(*(Delete("nodes", node_id) for node_id in gone))
             for node_id in gone:
                 await self._remove_files(documents[node_id])

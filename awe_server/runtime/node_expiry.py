@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from awe_server.data.documents import EARLIEST
 from awe_server.data.nodes import NodeStore
@@ -51,12 +51,12 @@ class NodeExpiry:
             kept += len(ids) - len(gone)
 
 
-def needed(state: State, node_ids: Set[str]) -> set[str]:
+def needed(state: State, node_ids: frozenset[str]) -> set[str]:
     """Those of the nodes that a job uses which has not ended, suspended ones included."""
     found: set[str] = set()
     for task in state.tasks.values():
         if task.job.state not in ENDED_JOBS:
-            found.update(node_ids.intersection(_nodes_of(task)))  # type: ignore[attr-defined]
+            found.update(node_ids.intersection(_nodes_of(task)))
     return found
 
 

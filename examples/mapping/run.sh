@@ -1,0 +1,35 @@
+#!/bin/sh
+# Map reads to a genome, split and whole, and check both. `run.sh --help` says what can be given.
+set -eu
+
+tools="bowtie2=bowtie2 samtools=samtools"
+# shellcheck source=examples/common.sh
+. "$(dirname "$0")/../common.sh"
+begin "$@"
+
+examples=/usr/share/doc/bowtie2/examples
+reads=$(from_package bowtie2-examples $examples/reads/reads_1.fq.gz)
+genome=$(from_package bowtie2-examples $examples/reference/lambda_virus.fa.gz)
+
+start
+single() {
+    run_job "$1" "$here/job.json" "$2" --upload reads.fastq.gz="$reads" --upload genome.fna="$genome"
+}
+split=${output:-$home}/single
+single "$split" "$parts"
+single "$home/whole" 1
+
+# The first number of the line of `samtools flagstat` that ends in this.
+flagstat() { sed -n "s/^\([0-9]*\) + 0 $2.*/\1/p" "$1/flagstat.txt" | head -n 1; }
+
+# Columns 1 to 11: the optional ones count what was met before.
+alignments() { grep -v '^@' "$1/mapped.sam" | cut -f 1-11 | LC_ALL=C sort >"$1/alignments"; }
+
+printf '%-34s %9s %9s\n' "" READS EXPECTED
+check_count "single reads" "$(flagstat "$split" "in total")" 10000
+check_count "single reads, mapped" "$(flagstat "$split" "mapped")" 9404
+for folder in "$split" "$home/whole"; do
+    alignments "$folder"
+done
+check_same "alignments of single reads (SAM columns 1-11, sorted)" "$split/alignments" "$home/whole/alignments"
+conclude

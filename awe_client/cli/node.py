@@ -12,6 +12,7 @@ from awe_client.cli.sizes import format_bytes
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.submit import upload
 from shared_models.errors import BadRequest
+from shared_models.expiration import expiration_s
 from shared_models.views import NodeFile, NodeView
 
 app = typer.Typer(help="Files in the server's node store.", no_args_is_help=True)
@@ -22,12 +23,23 @@ NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's id."
 @app.command()
 def put(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files to upload, a node each.")],
+    dedup: Annotated[
+        bool, typer.Option("--dedup", help="Keep equal bytes once, with those of other nodes.")
+    ] = False,
+    expiration: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="30M, 12H or 3D from now: then they go, unless an unfinished job uses them."
+        ),
+    ] = "",
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Upload files; prints the nodes' ids."""
+    if expiration and expiration_s(expiration) is None:
+        raise BadRequest(f"--expiration {expiration}: expected minutes, hours or days such as 30M, 12H or 3D")
     with AweClient(server) as awe:
-        nodes = [(path, upload(awe, path, path.name)) for path in files]
+        nodes = [(path, upload(awe, path, path.name, dedup=dedup, expiration=expiration)) for path in files]
         if as_json:
             print_json([awe.get_node(node) for _, node in nodes])
             return
@@ -80,7 +92,7 @@ def ls(
     if as_json:
         print_json({"nodes": page.items, "total": page.total, "limit": limit, "offset": offset})
         return
-    print_table(("ID", "SIZE", "NAME", "CREATED"), [_row(node) for node in page.items])
+    print_table(("ID", "SIZE", "NAME", "CREATED", "EXPIRES"), [_row(node) for node in page.items])
     if page.total > offset + len(page.items):
         shown = len(page.items)
         note(f"{shown} of {page.total} nodes; see more with --offset {offset + shown}")
@@ -88,7 +100,8 @@ def ls(
 
 def _row(node: NodeView) -> tuple[str, ...]:
     file = node.file or NodeFile()
-    return node.id, format_bytes(file.size), file.name, moment(node.created_on)
+    expires = moment(node.expiration) or "never"
+    return node.id, format_bytes(file.size), file.name, moment(node.created_on), expires
 
 
 @app.command()

@@ -35,7 +35,7 @@ def pairs(items: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, s
     return found
 
 
-def upload(awe: AweClient, path: Path, name: str) -> str:
+def upload(awe: AweClient, path: Path, name: str, *, dedup: bool = False, expiration: str = "") -> str:
     """Put a file into the node store, with a bar on a terminal; return the node's id."""
     if not path.is_file():
         raise BadRequest(f"{path}: {'not a file' if path.exists() else 'there is no such file'}")
@@ -49,7 +49,13 @@ def upload(awe: AweClient, path: Path, name: str) -> str:
     )
     with bar if screen.is_terminal else nullcontext():
         row = bar.add_task(name, total=path.stat().st_size)
-        node = awe.create_node(path, name=name, on_progress=lambda sent, _: bar.update(row, completed=sent))
+        node = awe.create_node(
+            path,
+            name=name,
+            dedup=dedup,
+            expiration=expiration,
+            on_progress=lambda sent, _: bar.update(row, completed=sent),
+        )
     return node.id
 
 

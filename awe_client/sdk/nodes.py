@@ -32,13 +32,27 @@ class NodeCalls:
         *,
         name: str | None = None,
         attributes: Any | None = None,
+        dedup: bool = False,
+        expiration: str = "",
         on_progress: Progress | None = None,
     ) -> NodeView:
         """Create a node from a file (streamed), from bytes, or empty; return it.
 
+        `dedup`: keep its bytes once with those of other nodes, if they are the same. `expiration`: `30M`,
+        `12H` or `3D` from now, then it goes, unless an unfinished job uses it.
         Creating is not repeatable on the wire, so it is repeated only if the request was never sent.
         """
-        body = _upload_body(source, name, attributes, on_progress)
+        more = {**_flags(dedup=dedup), **_text("expiration", expiration)}
+        body = _upload_body(source, name, attributes, on_progress, more)
+        node = await self._transport.call("POST", "/node", content=body, headers=body.headers)
+        return view(NodeView, node)
+
+    async def copy_node(
+        self, source_id: str, *, name: str = "", indexes: bool = False, expiration: str = ""
+    ) -> NodeView:
+        """Create a node with the content of another one, without moving bytes; with its indexes, if asked."""
+        fields = {"copy_data": source_id, **_flags(copy_indexes=indexes)}
+        body = MultipartBody({**fields, **_text("file_name", name), **_text("expiration", expiration)})
         node = await self._transport.call("POST", "/node", content=body, headers=body.headers)
         return view(NodeView, node)
 
@@ -48,10 +62,11 @@ class NodeCalls:
         source: Path | str | bytes,
         *,
         name: str | None = None,
+        dedup: bool = False,
         on_progress: Progress | None = None,
     ) -> NodeView:
         """Give an empty node its file."""
-        body = _upload_body(source, name, None, on_progress)
+        body = _upload_body(source, name, None, on_progress, _flags(dedup=dedup))
         node = await self._transport.call(
             "PUT", _path(node_id), content=body, headers=body.headers, repeatable=True
         )
@@ -92,7 +107,10 @@ class NodeCalls:
         direction: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> Page[NodeView]:
-        """List nodes, the newest first unless told otherwise; `where` filters by attributes."""
+        """List nodes, the newest first unless told otherwise; `where` filters by attributes.
+
+        A key may be a path (`sample.site`); a value `[1;5)` is a range, an empty one asks for any.
+        """
         params: dict[str, Any] = {"limit": limit, "offset": offset, "order": order, "direction": direction}
         if where:
             params |= {"query": True, **where}
@@ -167,6 +185,12 @@ class NodeCalls:
 
         return http_opener(get, self._transport.unreachable)
 
+    async def set_node_expiration(self, node_id: str, expiration: str) -> NodeView:
+        """Let a node go `30M`, `12H` or `3D` from now, or never (an empty text)."""
+        params: Params = {"expiration": expiration} if expiration else {"remove_expiration": True}
+        node = await self._transport.call("PUT", _path(node_id), params=params, repeatable=True)
+        return view(NodeView, node)
+
     async def build_index(self, node_id: str, kind: str) -> IndexView:
         """Build an index (size, line, record, chunkrecord) on a node."""
         index = await self._transport.call(
@@ -180,13 +204,25 @@ class NodeCalls:
 
 
 def _upload_body(
-    source: Path | str | bytes | None, name: str | None, attributes: Any | None, on_progress: Progress | None
+    source: Path | str | bytes | None,
+    name: str | None,
+    attributes: Any | None,
+    on_progress: Progress | None,
+    more: Mapping[str, str],
 ) -> MultipartBody:
-    fields = attributes_field(attributes)
+    fields = {**attributes_field(attributes), **more}
     if source is None or isinstance(source, bytes):
         return MultipartBody(fields, file=source, file_name=name or "upload")
     body = FileBody(source, on_progress=on_progress)
     return MultipartBody(fields, file=body, file_name=name or Path(source).name)
+
+
+def _flags(**given: bool) -> dict[str, str]:
+    return {name: "1" for name, is_set in given.items() if is_set}
+
+
+def _text(name: str, value: str) -> dict[str, str]:
+    return {name: value} if value else {}
 
 
 def _path(node_id: str) -> str:

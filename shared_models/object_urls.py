@@ -40,8 +40,13 @@ def object_place(url: str) -> ObjectPlace:
     """Read the URL of an object. Raises InvalidDocument with the reason."""
     found = _URL.fullmatch(url)
     scheme = url.partition(":")[0].lower()
-    if found is None or not _BUCKET.fullmatch(found["bucket"]):
+    if found is None or not found["bucket"]:
         raise InvalidDocument(f"'{url[:200]}' is not of the form {scheme}://bucket/key")
+    if not _BUCKET.fullmatch(found["bucket"]):
+        bucket = found["bucket"][:200]
+        raise InvalidDocument(
+            f"'{bucket}' is no bucket's name (letters, digits, '-', '_' and '.', at least 2)"
+        )
     key = unescaped(found["key"], url)
     parts = key.split("/")
     reason = part_problem(parts)

@@ -49,7 +49,15 @@ def optional(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 
 inputs = st.dictionaries(
     file_names,
-    st.sampled_from([{"node": NODE}, {"host": OWN, "node": NODE}, {"origin": "x"}, {"url": "http://h/x"}]),
+    st.sampled_from(
+        [
+            {"node": NODE},
+            {"host": OWN, "node": NODE},
+            {"origin": "x"},
+            {"url": "http://h/x"},
+            {"url": "s3://bucket/key"},
+        ]
+    ),
     max_size=3,
 )
 outputs = st.dictionaries(

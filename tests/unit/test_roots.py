@@ -217,7 +217,12 @@ def test_a_missing_root_is_found_at_the_start(site: Path) -> None:
 
 def test_the_flag(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr(app, "run", lambda settings: seen.append(settings) or 0)
+
+    def run(settings: Settings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
     monkeypatch.chdir(site)
     for flags in ([], ["--file-root", "data", "--file-root", f"{site}/more/"]):
         assert CliRunner().invoke(cli, ["serve", *flags]).exit_code == 0

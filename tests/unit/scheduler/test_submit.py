@@ -107,6 +107,56 @@ def test_origins_add_dependencies(world: World) -> None:
     assert b.waiting_for == 1
 
 
+def test_an_update_waits_for_the_task_that_makes_the_node(world: World) -> None:
+    document = (
+        a_job().task("a").writes("x").task("b").writes("x", type="update", origin="a", nodeattr={"k": 1})
+    )
+    a, b = world.submit(document).tasks
+    assert b.depends_on == (a.id,)
+
+
+S3 = "s3://bucket/x"
+COPY = {"type": "copy", "formoptions": {"parent_name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        (
+            a_job().task("a").writes("x").task("b").writes("y", type="update", origin="a"),
+            "tasks[1].outputs[0]: task 'a' does not make 'y', it makes x",
+        ),
+        (
+            a_job().task("a").writes("x", type="update", origin="a"),
+            "tasks[0].outputs[0].origin: task 'a' depends on itself",
+        ),
+        (
+            a_job().task("a").writes("x", url=S3).task("b").writes("x", type="update", origin="a"),
+            f"tasks[1].outputs[0].origin: task 'a' stores the file at {S3}; only a node of this server can "
+            "be updated",
+        ),
+        (
+            a_job()
+            .task("a")
+            .writes("x", host="http://s")
+            .task("b")
+            .reads("x", origin="a")
+            .writes("y", **COPY),
+            "tasks[1].inputs[0].origin: task 'a' stores the file at http://s; only a node of this server can "
+            "be a parent",
+        ),
+        (
+            a_job().task("a").writes("x", url=S3).task("b").reads("x", origin="a", attrfile="x.json"),
+            "tasks[1].inputs[0].attrfile: task 'a' stores the file at a URL, which has no attributes",
+        ),
+    ],
+)
+def test_what_is_done_with_nodes_needs_an_origin_that_makes_one(
+    world: World, job: object, problem: str
+) -> None:
+    assert refused(world, job) == [problem]
+
+
 @pytest.mark.parametrize(
     ("job", "problem"),
     [

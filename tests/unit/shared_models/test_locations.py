@@ -336,7 +336,7 @@ def test_files_and_objects_have_one_spelling(given: str, url: str) -> None:
         (f"file:///data{'/abcdefg' * 200}", f"'/data{'/abcdefg' * 24}/ab' is longer than 1024 bytes"),
         ("s3://bucket", "'s3://bucket/' names a directory; name the file in it"),
         ("s3:///key", "'s3:///key' is not of the form s3://bucket/key"),
-        ("gs://b/key", "'gs://b/key' is not of the form gs://bucket/key"),
+        ("gs://b/key", "'b' is no bucket's name (letters, digits, '-', '_' and '.', at least 2)"),
         ("s3:bucket/key", "'s3:bucket/key' is not of the form s3://bucket/key"),
         ("s3://bucket/a/../b", "the key 'a/../b' has a '..' part; write the path it leads to"),
         ("az://bucket/a%2fb", "'az://bucket/a%2fb' has an escaped slash (%2F); no name has a slash in it"),

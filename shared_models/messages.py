@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
+from shared_models.archives import check_file_name
 from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.fields import MAX_INT, flag, free_text, mapping, rows, seconds, text, whole, whole_or_none
 from shared_models.ids import WorkunitId, split_workunit_id
@@ -23,7 +24,6 @@ from shared_models.limits import (
     MAX_WAIT_S,
     MAX_WANT,
 )
-from shared_models.paths import check_relative_path
 from shared_models.states import FailureKind
 
 Outcome = Literal["done", "failed", "released"]
@@ -293,7 +293,7 @@ def _output(row: object, i: int) -> dict[str, Any]:
         raise InvalidDocument(f"outputs[{i}]: must be an object {{filename, size, md5}}")
     try:
         filename = text(row, "filename", MAX_NAME_CHARS * 8)
-        reason = check_relative_path(filename)
+        reason = check_file_name(filename)
         if reason:
             raise InvalidDocument(f"filename: '{filename[:200]}' {reason}")
         md5 = free_text(row, "md5")

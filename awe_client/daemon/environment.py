@@ -6,7 +6,6 @@ attempt.
 """
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from shared_models.arguments import split_arguments
@@ -72,7 +71,7 @@ def command_words(attempt: "Attempt", own: Mapping[str, str]) -> list[bytes]:
     cmd = task.message["cmd"]
     args, args_array = cmd.get("args") or "", cmd.get("args_array") or []
     inputs = {
-        entry["filename"]: str(PurePosixPath(attempt.inside, entry["filename"]))
+        entry["filename"]: f"{attempt.inside}/{entry['filename']}"
         for entry in task.message["inputs"]
         if not entry.get("nofile")
     }

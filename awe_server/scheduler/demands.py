@@ -23,6 +23,7 @@ from awe_server.scheduler.state import (
     Task,
     Workunit,
 )
+from shared_models.archives import is_archive
 from shared_models.file_urls import is_file_url, path_of
 from shared_models.locations import is_web_url
 from shared_models.roots import covers, root_of
@@ -138,6 +139,7 @@ def _is_more_than_awe(task: Task) -> bool:
         or any(cmd.get(key) for key in ("stdin", "stdout", "stderr"))
         or task.time_limit_s
         or any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
+        or any(is_archive(io["filename"]) for io in (*task.inputs, *task.outputs))
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
     )

@@ -3,7 +3,7 @@
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.failure import halt_task
 from awe_server.scheduler.progress import cut, note, with_outputs
-from awe_server.scheduler.split import MANY_INPUTS_NOTE, is_array, part_input, ranks_of, uncovered
+from awe_server.scheduler.split import is_array, part_input, ranks_of, uncovered, why_uncut
 from awe_server.scheduler.state import RUNNING_TASKS, Context, Document, State, Task
 from shared_models.ids import TaskId
 
@@ -85,7 +85,7 @@ def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]
         return ranks, None, facts.note
     source = part_input(task)
     if source is None:
-        return ranks, None, facts.note or MANY_INPUTS_NOTE
+        return ranks, None, facts.note or why_uncut(task)
     if not facts.index or not facts.units:
         return ranks, None, facts.note or "not split: the input has no units to cut between"
     if ranks == 1:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from awe_server.scheduler.facts import TaskFacts
 from awe_server.scheduler.state import Document, Task
+from shared_models.archives import is_archive
 from shared_models.limits import MIB
 
 #: Units of these kinds are about 1 MiB, so `maxworksize` counts them; of others the bytes are counted.
@@ -13,6 +14,7 @@ _MIB_UNITS = frozenset({"chunkrecord", "size"})
 DEFAULT_KINDS = ("chunkrecord", "record")
 
 MANY_INPUTS_NOTE = "not split: several inputs and no partinfo.input that says which one to cut"
+ARCHIVES_NOTE = "not split: folders and patterns are not cut"
 
 
 def is_array(task: Task) -> bool:
@@ -22,11 +24,18 @@ def is_array(task: Task) -> bool:
 
 
 def part_input(task: Task) -> Document | None:
-    """The input that may be cut: the one partinfo names, or the only one."""
+    """The input that may be cut: the one partinfo names, or the only one that is a single file."""
     named = (task.partinfo_wanted or {}).get("input")
     if named:
         return next((io for io in task.inputs if io["filename"] == named), None)
-    return task.inputs[0] if len(task.inputs) == 1 else None
+    files = [io for io in task.inputs if not is_archive(io["filename"])]
+    return files[0] if len(files) == 1 else None
+
+
+def why_uncut(task: Task) -> str:
+    """Why there is no `part_input`."""
+    is_all_archives = all(is_archive(io["filename"]) for io in task.inputs)
+    return ARCHIVES_NOTE if is_all_archives else MANY_INPUTS_NOTE
 
 
 def index_candidates(task: Task) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ COLLECTIONS: tuple[Collection, ...] = (
 #: Bumped whenever stored documents change their form; a store of another version is refused at open.
 FORMAT_VERSION = 2
 
+#: Steps of a batch that a store turns into its own form at once; more in a thread, so that others are served.
+INLINE_STEPS = 500
+
 
 @dataclass(slots=True, frozen=True)
 class Put:
@@ -127,7 +130,8 @@ class Store(Protocol):
         """Give the lock back; safe to call twice and before open."""
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch; durable on return. The documents are copied before the first wait.
+        """Apply a batch; durable on return. The documents are copied before the first wait; of a batch of more
+        than INLINE_STEPS they are copied in a thread, and must not change until it returns.
 
         Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe), InvalidDocument (nothing
         was applied; repeating is vain: see documents.py), LeaseGone (another server writes now; stop).

@@ -25,6 +25,7 @@ from pymongo.read_concern import ReadConcern
 from awe_server.store.base import (
     COLLECTIONS,
     FORMAT_VERSION,
+    INLINE_STEPS,
     Collection,
     Delete,
     Document,
@@ -64,7 +65,6 @@ _NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authenticati
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
-_INLINE_STEPS = 500  #: steps of a batch that are turned into the driver's at once; more in a thread
 
 
 class MongoStore:
@@ -239,7 +239,7 @@ class MongoStore:
         lease.require()
         if not batch:
             return
-        runs = list(_runs(batch)) if len(batch) <= _INLINE_STEPS else await asyncio.to_thread(_listed, batch)
+        runs = list(_runs(batch)) if len(batch) <= INLINE_STEPS else await asyncio.to_thread(_listed, batch)
         async with self._writing:
             with _translated(self.name, "write"):
                 if self._has_transactions:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from awe_server.store import sqlite_file, sqlite_query
-from awe_server.store.base import Collection, DeleteWhere, Document, Match, Operation, Page, Put, Query
+from awe_server.store.base import INLINE_STEPS, Collection, DeleteWhere, Document, Match, Operation, Page, Put, Query
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
@@ -135,10 +135,12 @@ class SqliteStore:
             await writer.close()
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch as one transaction, on disk when it returns. The writer's thread makes its rows."""
+        """Apply a batch as one transaction, on disk when it returns."""
         writer = _opened(self._writer)
-        if batch:
+        if len(batch) > INLINE_STEPS:
             await writer.run("write", lambda db: self._apply(db, list(_steps(batch))))
+        elif steps := list(_steps(batch)):
+            await writer.run("write", lambda db: self._apply(db, steps))
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")

@@ -12,6 +12,7 @@ import pytest
 
 from awe_server.store.base import (
     FORMAT_VERSION,
+    INLINE_STEPS,
     AnyOf,
     Collection,
     Delete,
@@ -117,7 +118,7 @@ class StoreSuite:
                 return text
 
             monkeypatch.setattr(module, "encode", noted)
-            await store.commit(puts("tasks", ({"id": str(i)} for i in range(501))))
+            await store.commit(puts("tasks", ({"id": str(i)} for i in range(INLINE_STEPS + 1))))
         assert threads
         assert threading.get_ident() not in threads
 

@@ -1,6 +1,6 @@
 """Parts of the node store: files of ranks and attempts, staged until they are put together."""
 
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from typing import Any
 
 from anyio import to_thread
@@ -15,6 +15,9 @@ from shared_models.errors import BadRequest, MissingPart
 
 #: Staged parts whose facts are kept in memory, the last ones.
 MAX_REMEMBERED = 20_000
+
+#: node, rank, attempt
+PartKey = tuple[str, int, int]
 
 
 class NodeParts(NodeBase):
@@ -88,14 +91,30 @@ class NodeParts(NodeBase):
         present = await to_thread.run_sync(self._parts.present, node_id)
         return [present[key] for key in sorted(present)]
 
-    async def staged_part(self, node_id: str, rank: int, attempt: int) -> FileFact | None:
-        """What is staged of one attempt, if anything."""
-        known = self._staged.get((node_id, rank, attempt))
-        if known is not None:
-            return known
+    async def staged(self, wanted: Iterable[PartKey]) -> dict[PartKey, FileFact]:
+        """What is staged of these attempts; one look into each node's folder that memory does not know."""
+        found: dict[PartKey, FileFact] = {}
+        forgotten: dict[str, list[PartKey]] = {}
+        for key in wanted:
+            fact = self._staged.get(key)
+            if fact is None:
+                forgotten.setdefault(key[0], []).append(key)
+            else:
+                found[key] = fact
+        for node_id, keys in forgotten.items():
+            present = await to_thread.run_sync(self._parts.present, node_id)
+            found.update((key, present[key[1:]].fact) for key in keys if key[1:] in present)
+        return found
+
+    async def missing_parts(
+        self, node_id: str, parts: Sequence[tuple[int, int]], header_lines: int = 0
+    ) -> list[tuple[int, int]]:
+        """Those of the (rank, attempt) parts that `assemble` would miss. Raises NodeNotFound."""
+        document = await self.get(node_id)
+        if not parts or document["_assembled"] == docs.assembly_key(sorted(parts), header_lines):
+            return []
         present = await to_thread.run_sync(self._parts.present, node_id)
-        part = present.get((rank, attempt))
-        return None if part is None else part.fact
+        return [part for part in sorted(parts) if part not in present]
 
     def _remember(self, node_id: str, rank: int, attempt: int, fact: FileFact) -> None:
         key = (node_id, rank, attempt)

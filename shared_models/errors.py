@@ -11,8 +11,8 @@ AweError                      internal            500
 │                                                   ClientSuspended, StaleExchange, MissingPart
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
-├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, Starting,
-│                                                   ShuttingDown
+├─ Unavailable                unavailable         503   StoreUnavailable (NotConfirmed), QueueSuspended,
+│                                                   Starting, ShuttingDown
 ├─ NoSpace                    no_space            507
 └─ ServerUnreachable          server_unreachable  client side only
 
@@ -222,9 +222,18 @@ class Unavailable(AweError):
 
 
 class StoreUnavailable(Unavailable):
-    """The store does not answer; nothing was lost, try again."""
+    """The store does not answer; try again."""
 
     code = "store_unavailable"
+
+
+class NotConfirmed(StoreUnavailable):
+    """It was accepted, but the store has not confirmed it: it may still be carried out.
+
+    Only what means the same when it arrives twice may be repeated.
+    """
+
+    code = "not_confirmed"
 
 
 class QueueSuspended(Unavailable):

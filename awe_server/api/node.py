@@ -71,6 +71,7 @@ async def create(
     `curl -F upload=@reads.fastq URL/node`, `curl -T reads.fastq -X POST URL/node?file_name=reads.fastq`
     """
     policy.allow(caller, Right.WRITE)
+    await services.engine.answering()
     nodes = services.nodes
     if is_multipart(request):
         return ok(views.node_view(await node_upload.create_from_form(nodes, request, caller.user)))

@@ -21,7 +21,7 @@ from awe_server.data.node_parts import NodeParts
 from awe_server.data.orphans import collect
 from awe_server.data.ports import FileFact, Unreadable
 from awe_server.store.base import Delete, Document, Page, Put, Query
-from shared_models.errors import AweError
+from shared_models.errors import AweError, NotConfirmed
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,7 +92,14 @@ class NodeStore(NodeParts, NodeIndexes):
             raise
         if content is not None:
             document = docs.with_file(document, self._wall(), content.blob, content.fact)
-        await self._documents.put(Put("nodes", document))
+        try:
+            await self._documents.put(Put("nodes", document))
+        except NotConfirmed as exc:
+            id = document["id"]
+            raise NotConfirmed(
+                f"node {id} was accepted, but the store has not confirmed it: it may still be made. "
+                f"Look for it with GET /node/{id} before you send it again"
+            ) from exc
         return document
 
     def output_document(

@@ -214,15 +214,15 @@ async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
 ) -> None:
     """The newer one may come while the older one is still being made durable."""
     engine = api.services.engine
-    settled = engine.settled
+    confirmed = engine.confirmed
     slow = anyio.Event()
 
     async def settle_slowly() -> None:
-        monkeypatch.setattr(engine, "settled", settled)
+        monkeypatch.setattr(engine, "confirmed", confirmed)
         await slow.wait()
-        await settled()
+        await confirmed()
 
-    monkeypatch.setattr(engine, "settled", settle_slowly)
+    monkeypatch.setattr(engine, "confirmed", settle_slowly)
     replies: list[Any] = []
 
     async def wait() -> None:
@@ -231,7 +231,7 @@ async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            await eventually(lambda: engine.settled is settled)
+            await eventually(lambda: engine.confirmed is confirmed)
             await native.exchange()
             slow.set()
     assert replies[0]["superseded"] is True

@@ -182,7 +182,11 @@ def busy() -> httpx.Response:
     return envelope(status=503, error=["later"], code="store_unavailable")
 
 
-@pytest.mark.parametrize("failure", [cut, busy])
+def unsure() -> httpx.Response:
+    return envelope(status=503, error=["perhaps"], code="not_confirmed")
+
+
+@pytest.mark.parametrize("failure", [cut, busy, unsure])
 async def test_reads_and_submits_are_repeated(failure: Callable[[], httpx.Response]) -> None:
     seen: list[httpx.Request] = []
     async with a_client(failing(2, failure, seen)) as awe:
@@ -194,7 +198,7 @@ async def test_reads_and_submits_are_repeated(failure: Callable[[], httpx.Respon
     assert (len(seen), len(keys)) == (3, 1)
 
 
-@pytest.mark.parametrize("failure", [cut, busy])
+@pytest.mark.parametrize("failure", [cut, busy, unsure])
 async def test_verbs_that_may_have_worked_are_not_repeated(failure: Callable[[], httpx.Response]) -> None:
     seen: list[httpx.Request] = []
     async with a_client(failing(2, failure, seen)) as awe:

@@ -46,6 +46,7 @@ class JobRow(Shown):
     computetime: int = 0  #: seconds, of all its workunits
     task: list[int] = Field(default_factory=list)  #: positions of the tasks that it is at
     state: list[str] = Field(default_factory=list)  #: of these tasks, or of the job when it stands still
+    tasks_omitted: int = 0  #: further tasks that it is at, too many to be named
     userattr: dict[str, Any] = Field(default_factory=dict)
 
 

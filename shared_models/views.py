@@ -163,6 +163,7 @@ class JobView(Shown):
     jid: str = ""
     info: InfoView = Field(default_factory=InfoView)
     tasks: list[TaskView] = Field(default_factory=list)
+    tasks_omitted: int = 0  #: of a list: its tasks, which are too many to be shown in it
     state: str = ""
     registered: bool = False  #: the scheduler has it in memory
     remaintasks: int = 0

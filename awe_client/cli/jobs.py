@@ -49,17 +49,24 @@ def jobs(
 
 
 def _row(job: JobView) -> tuple[str | Text, ...]:
-    done, total = done_and_total(job.tasks)
     submitted = moment(job.info.submittime)
     return (
         job.jid,
         state_text(job.state),
-        f"{done}/{total}",
+        _done(job),
         job.info.name,
         job.info.user,
         submitted,
         job.id,
     )
+
+
+def _done(job: JobView) -> str:
+    """Workunits; of a job with too many tasks for a list, tasks."""
+    if job.tasks_omitted:
+        return f"{job.tasks_omitted - job.remaintasks}/{job.tasks_omitted} tasks"
+    done, total = done_and_total(job.tasks)
+    return f"{done}/{total}"
 
 
 def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:

@@ -130,8 +130,10 @@ class Store(Protocol):
         """Give the lock back; safe to call twice and before open."""
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch; durable on return. The documents are copied before the first wait; of a batch of more
-        than INLINE_STEPS they are copied in a thread, and must not change until it returns.
+        """Apply a batch; durable on return.
+
+        The documents are copied before the first wait; those of a batch of more than INLINE_STEPS are copied
+        in a thread, and must not change until this returns.
 
         Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe), InvalidDocument (nothing
         was applied; repeating is vain: see documents.py), LeaseGone (another server writes now; stop).
@@ -154,6 +156,14 @@ class Store(Protocol):
         self, collection: Collection, field: str, where: Sequence[Match] = ()
     ) -> dict[str, int]:
         """How many matching documents there are for each value of a top-level field."""
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a top-level number over the matching documents, for each text of another field `by`.
+
+        A missing number counts as 0; documents without that text are left out.
+        """
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a dotted field, sorted."""

@@ -85,6 +85,16 @@ class MemoryStore:
             Counter(group_name(lookup(document, field)) for document in self._where(collection, where))
         )
 
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        sums: dict[str, float] = {}
+        for document in self._where(collection, where):
+            if isinstance(key := document.get(by), str):
+                sums[key] = sums.get(key, 0.0) + (document.get(field) or 0)
+        return sums
+
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""
         return distinct_values(lookup(document, field) for document in self._where(collection, where))

@@ -316,6 +316,18 @@ class MongoStore:
                 counts[name] = counts.get(name, 0) + group["documents"]
         return counts
 
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        stages = [
+            {"$match": conditions(collection, where)},
+            {"$group": {"_id": f"${path(by)}", "total": {"$sum": f"${path(field)}"}}},
+        ]
+        with self._reading():
+            groups = [group async for group in self._database[collection].aggregate(stages)]
+        return {group["_id"]: float(group["total"]) for group in groups if isinstance(group["_id"], str)}
+
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""
         with self._reading():

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from awe_server.store import sqlite_file, sqlite_query
-from awe_server.store.base import INLINE_STEPS, Collection, DeleteWhere, Document, Match, Operation, Page, Put, Query
+from awe_server.store.base import (
+    INLINE_STEPS,
+    Collection,
+    DeleteWhere,
+    Document,
+    Match,
+    Operation,
+    Page,
+    Put,
+    Query,
+)
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
@@ -220,6 +230,23 @@ class SqliteStore:
                 parameters,
             )
             return {group_name(bool(key) if flag else key): count for key, flag, count in rows}
+
+        return await _opened(self._queries).run("read", work)
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        condition, values = sqlite_query.where(collection, where)
+        parameters = [sqlite_query.json_path(by), sqlite_query.json_path(field), *values]
+
+        def work(db: sqlite3.Connection) -> dict[str, float]:
+            rows = db.execute(
+                "SELECT json_extract(doc, ?), total(json_extract(doc, ?)) "
+                f"FROM {collection} WHERE {condition} GROUP BY 1",
+                parameters,
+            )
+            return {key: total for key, total in rows if isinstance(key, str)}
 
         return await _opened(self._queries).run("read", work)
 

@@ -14,7 +14,7 @@ AweError                      internal            500
 ├─ Unavailable                unavailable         503   StoreUnavailable (NotConfirmed), QueueSuspended,
 │                                                   Starting, ShuttingDown
 ├─ NoSpace                    no_space            507
-└─ ServerUnreachable          server_unreachable  client side only
+└─ ServerUnreachable          server_unreachable  client side only: NotAnAweServer
 
 Every class that crosses the wire stands here: the server turns a class into its status and code in one
 handler, and the client raises the same class again from the code. Rooms add only what stays inside one
@@ -268,6 +268,13 @@ class ServerUnreachable(AweError):
     code = "server_unreachable"
     http_status = 503
     retryable = True
+
+
+class NotAnAweServer(ServerUnreachable):
+    """Something answers there, and it is not an AWE server."""
+
+    code = "not_an_awe_server"
+    retryable = False
 
 
 def _tree(root: type[AweError]) -> dict[str, type[AweError]]:

@@ -51,6 +51,7 @@ MEANINGS = {
     "no_index": "the node has no such index: build it first",
     "no_space": "the server's disk is nearly full",
     "node_not_found": "no such node",
+    "not_an_awe_server": "something else answers there; said by our client, never sent",
     "not_confirmed": "accepted, but the store has not confirmed it: it may still be carried out",
     "not_cuttable": "the file cannot be cut there",
     "not_found": "no such resource",

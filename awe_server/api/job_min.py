@@ -1,7 +1,8 @@
 """The short rows of `GET /job?verbosity=minimal`: made of sums, so a job of any size is one small row.
 
-Source: AWE lib/core/job.go GetJobMin; differs: a job without tasks is a row too, and a job that is at very
-many tasks names the first of them.
+Source: AWE lib/core/job.go GetJobMin; differs: a job without tasks is a row too, a job that is at very many
+tasks names the first of them, and `jid`, `user`, `job_state`, `totalwork`, `remainwork` are there, so that a
+list for people needs nothing else.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ class Sums:
 
     size: int = 0  #: bytes of the first task's inputs
     computetime: float = 0.0
+    totalwork: int = 0
+    remainwork: int = 0
     at: list[tuple[int, str]] = field(default_factory=list)  #: index and state of the tasks it is at
     omitted: int = 0  #: more tasks it is at
 
@@ -59,7 +62,11 @@ async def _live_sums(engine: Engine, ids: Sequence[JobId]) -> dict[str, Sums]:
 
 
 def _sums(job: Job) -> Sums:
-    sums = Sums(computetime=sum(task.computetime for task in job.tasks))
+    sums = Sums()
+    for task in job.tasks:
+        sums.computetime += task.computetime
+        sums.totalwork += task.totalwork
+        sums.remainwork += task.remainwork
     if job.tasks:
         sums.size = _size(job.tasks[0].inputs)
     if job.state in _STOPPED:
@@ -77,15 +84,21 @@ async def _stored_sums(engine: Engine, jobs: Sequence[Document]) -> dict[str, Su
     """Of jobs that are not in memory: they have ended, or could not be read and are shown as they are."""
     if not jobs:
         return {}
-    times = await engine.sum_by(
-        "tasks", "computetime", "jobid", [Match("jobid", tuple(job["id"] for job in jobs))]
-    )
+    of_these = [Match("jobid", tuple(job["id"] for job in jobs))]
+    times, totals, remains = [
+        await engine.sum_by("tasks", field, "jobid", of_these)
+        for field in ("computetime", "totalwork", "remainwork")
+    ]
     first = {job["id"]: make_task_id(job["id"], job["task_names"][0]) for job in jobs if job["task_names"]}
     failed = {job["id"]: id for job in jobs if job["state"] in _STOPPED and (id := _failed(job["error"]))}
     tasks = await engine.get_many("tasks", [*first.values(), *failed.values()])
     found: dict[str, Sums] = {}
     for id in (job["id"] for job in jobs):
-        sums = found[id] = Sums(computetime=times.get(id, 0.0))
+        sums = found[id] = Sums(
+            computetime=times.get(id, 0.0),
+            totalwork=int(totals.get(id, 0)),
+            remainwork=int(remains.get(id, 0)),
+        )
         if task := tasks.get(first.get(id, "")):
             sums.size = _size(task["inputs"])
         if task := tasks.get(failed.get(id, "")):
@@ -113,5 +126,10 @@ def _row(job: Document, sums: Sums) -> Document:
         "task": [index for index, _ in sums.at],
         "state": [state] if state in (*_OVER, *_STOPPED) else [name for _, name in sums.at],
         "userattr": info.get("userattr") or {},
+        "jid": job["jid"],
+        "user": info.get("user", ""),
+        "job_state": state,
+        "totalwork": sums.totalwork,
+        "remainwork": sums.remainwork,
     }
     return {**row, "tasks_omitted": sums.omitted} if sums.omitted else row

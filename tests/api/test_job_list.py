@@ -182,6 +182,22 @@ async def test_minimal_rows_are_awes(api: Api) -> None:
     assert row["state"] == ["queued"]
 
 
+async def test_a_minimal_row_is_enough_for_a_list_of_jobs(api: Api) -> None:
+    cut = {"cmd": {"name": "x"}, "partinfo": {"index": "none"}}
+    tasks = [{"taskid": "a", "totalwork": 3, **cut}, {"taskid": "b", "totalwork": 1, **cut}]
+    job = await api.submit(*tasks, user="anna", noretry=True)
+    client = await api.register()
+    works = [await api.checkout(client) for _ in range(4)]
+    await api.report(works[0])
+    facts = ("jid", "user", "job_state", "totalwork", "remainwork")
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert [row[key] for key in facts] == [job["jid"], "anna", "in-progress", 4, 3]
+    await api.report(works[1], "failed-permanent")
+    await eventually(lambda: job["id"] not in api.services.engine.state.jobs)
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert [row[key] for key in facts] == [job["jid"], "anna", "failed-permanent", 4, 3]
+
+
 async def test_a_minimal_row_names_the_task_that_failed_and_none_that_begins_alike(api: Api) -> None:
     tasks = [{"taskid": name, "cmd": {"name": "x"}} for name in ("map", "map_reads")]
     job = await api.submit({**tasks[0], "cmd": {"name": "else"}}, tasks[1], noretry=True)

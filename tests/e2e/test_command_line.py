@@ -270,6 +270,10 @@ def test_jobs_are_listed_newest_first_and_filtered(site: AweEnv) -> None:
     assert listed["total"] == len(jids)
     assert [job["id"] for job in listed["jobs"][:3]] == [job["id"] for job in reversed(mine)]
 
+    [whole] = answered(site.awe("jobs", "--json", "--full", "--limit", "1"))["jobs"]
+    assert [task["totalwork"] for task in whole["tasks"]] == [1]
+    assert "tasks" not in listed["jobs"][0]
+
     lines = said(site.awe("jobs", "--limit", "2")).splitlines()
     assert lines[0].split("\t") == ["JID", "STATE", "DONE", "NAME", "USER", "SUBMITTED", "ID"]
     assert [line.split("\t")[0] for line in lines[1:]] == [mine[2]["jid"], mine[1]["jid"]]

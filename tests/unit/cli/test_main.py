@@ -108,6 +108,7 @@ def test_nothing_asked_is_answered_with_help(awe: Callable[..., Any]) -> None:
             ("clients", "--status", "bogus"),
             "is not one of idle, busy, active-idle, active-busy, suspend, offline",
         ),
+        (("jobs", "--full"), "--full is for --json"),
         (("queue", "--suspend", "--resume"), "give one of them"),
         (("logs", "-f", "--stdout", "--stderr", "j"), "--follow follows one stream"),
         (("logs", "--task", "t", "j_t_0"), "--task chooses from a job"),

@@ -56,6 +56,8 @@ def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> N
     def begun(attempt: int) -> None:
         note(f"--- {workunit_id} attempt {attempt}")
 
+    # A server that goes away is waited for; one that is not there to begin with is not.
+    awe.get_work(workunit_id)
     for chunk in awe.follow_log(workunit_id, name, on_attempt=begun):
         if as_json:
             print_json_line({"wuid": workunit_id, "stream": name, "text": chunk.decode(errors="replace")})

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from awe_client.api import AweClient
 from awe_client.cli.output import console, note
-from shared_models.errors import AweError, BadRequest, ServerUnreachable, StoreUnavailable
+from shared_models.errors import AweError, BadRequest, NotConfirmed, ServerUnreachable
 
 
 def check_files(paths: Iterable[Path]) -> None:
@@ -49,7 +49,7 @@ def uploaded(awe: AweClient, files: Mapping[str, Path]) -> Iterator[dict[str, st
         for name, path in files.items():
             nodes[name] = upload(awe, path, name)
         yield nodes
-    except (ServerUnreachable, StoreUnavailable):
+    except (ServerUnreachable, NotConfirmed):
         _say_what_stays(nodes.values(), "unless `awe jobs` shows that the job was accepted")
         raise
     except BaseException:

@@ -75,7 +75,7 @@ def test_nothing_is_sent_before_all_files_and_names_were_looked_at(
 @pytest.mark.parametrize(
     ("status", "code", "ends_with"),
     [(400, "invalid_document", 2), (413, "too_large", 1), (409, "conflict", 1), (403, "forbidden", 1),
-     (503, "shutting_down", 1), (500, "internal", 1)],
+     (503, "shutting_down", 1), (503, "store_unavailable", 1), (500, "internal", 1)],
 )  # fmt: skip
 def test_files_go_again_when_the_job_is_refused(
     awe: Awe,
@@ -104,7 +104,7 @@ def test_files_go_again_when_one_of_them_cannot_be_uploaded(
 def test_files_stay_when_nobody_knows_whether_the_job_was_accepted(
     awe: Awe, desk: Desk, two: tuple[str, str]
 ) -> None:
-    desk.job_refusal = (503, "store_unavailable")
+    desk.job_refusal = (503, "not_confirmed")
     code, _, err = awe(*run_words(desk, *two))
     assert code == 1
     assert "unless `awe jobs` shows that the job was accepted: awe node rm node-1 node-2" in err

@@ -11,7 +11,7 @@ from awe_server.data.node_base import NodeBase
 from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
-from shared_models.errors import BadRequest, MissingPart
+from shared_models.errors import AweError, BadRequest, MissingPart
 
 #: Staged parts whose facts are kept in memory, the last ones.
 MAX_REMEMBERED = 20_000
@@ -150,6 +150,12 @@ class NodeParts(NodeBase):
         chosen = [_whole(present.get(part), node_id, part) for part in parts]
         blob, fact = await to_thread.run_sync(self._join, node_id, chosen, header_lines)
         described = await to_thread.run_sync(self._parts.attributes, node_id, parts[:1])
+        if key is None:
+            try:
+                self._check_replaceable(document, fact)
+            except AweError:
+                await self._remove_blob(blob)
+                raise
         changed = {**docs.with_file(document, self._wall(), blob, fact, assembled=key), **described}
         await self._documents.put(Put("nodes", changed))
         await self._remove_blob(document["_blob"])

@@ -194,12 +194,16 @@ class NodeStore(NodeParts, NodeIndexes):
         raise lost(source_id)
 
     async def replace(self, content: Received, name: str = "") -> Document:
-        """Give a node what was received for it; its old content goes."""
+        """Give a node what was received for it; its old content goes.
+
+        Raises Conflict while work reads the old content and the new one is another.
+        """
         node_id = content.node_id
         async with self._lock(node_id):
             try:
                 name = docs.clean_name(name)
                 old = await self.get(node_id)
+                self._check_replaceable(old, content.fact)
             except AweError:
                 await self.discard(content)
                 raise

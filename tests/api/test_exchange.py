@@ -134,7 +134,10 @@ async def test_F_02_no_part_of_an_input_that_was_replaced_is_given(api: Api, nat
     job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, **cut})
     await api.state_of(job, "queued")
     assert len(await native.take(1)) == 1
+    native.held = []
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
     await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("in.txt", b"a\nB\nc\n")})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
     assert await native.take(2) == []
     shown = await api.state_of(job, "suspend")
     assert "in.txt was replaced after it was cut" in shown["notes"]

@@ -315,6 +315,13 @@ class EventView(_Whole):
     code: str = Field("", examples=["WD"])
 
 
+class StoreLease(_Whole):
+    """The claim to be the only one of several servers that writes."""
+
+    epoch: int = Field(0, description="grows with every change of owner")
+    until: str = ZERO_TIME
+
+
 class Health(_Whole):
     """Whether this server works."""
 
@@ -322,7 +329,7 @@ class Health(_Whole):
     ready: bool = False
     store: str = Field("", examples=["sqlite:/var/lib/awe/awe.db"])
     store_trouble: str = Field("", description="what the store answered last; empty when it works")
-    lease: bool = Field(False, description="this server is the one that writes")
+    lease: StoreLease | None = Field(None, description="null for a store whose lock cannot run out")
     version: str = ""
     server_uuid: str = ""
 

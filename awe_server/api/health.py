@@ -38,7 +38,7 @@ async def health(
         "ready": ready,
         "store": engine.store_name,
         "store_trouble": engine.store_trouble,
-        "lease": engine.ready,
+        "lease": engine.lease,
         "version": VERSION,
         "server_uuid": engine.server_uuid if engine.ready else "",
     }

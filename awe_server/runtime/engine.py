@@ -30,6 +30,7 @@ from awe_server.store.base import (
     Collection,
     Delete,
     DeleteWhere,
+    Document,
     Operation,
     Put,
     Store,
@@ -294,6 +295,11 @@ class Engine(JobDocuments):
     def store_name(self) -> str:
         """The store, without secrets."""
         return self._store.name
+
+    @property
+    def lease(self) -> Document | None:
+        """The store's claim to be the only writer, where that can run out; for /health."""
+        return self._store.lease
 
     @property
     def commits(self) -> tuple[int, int]:

@@ -127,6 +127,14 @@ def demand_of(state: State, task: Task) -> Demand:
     return task.demand
 
 
+def demand_as_is(state: State, task: Task) -> Demand:
+    """The demand a task belongs to or would belong to, to look at: nothing is made part of the state."""
+    if task.demand is not None:
+        return task.demand
+    key = demand_key(task)
+    return state.demands.get(key) or Demand(key)
+
+
 def has_work(task: Task) -> bool:
     """Whether a workunit of the task may be handed out now, queue and clients aside."""
     return (

@@ -120,6 +120,13 @@ class Store(Protocol):
     #: For /health and logs, without secrets: "sqlite:/path", "mongodb://host/db", "memory".
     name: str
 
+    @property
+    def lease(self) -> Document | None:
+        """The claim to be the only writer, `{"epoch", "until"}`, while it is held.
+
+        None for a store whose claim is a lock that cannot run out.
+        """
+
     async def open(self) -> None:
         """Connect, take the writer's lock, check the format version.
 

@@ -30,6 +30,11 @@ class MemoryStore:
         self._collections: dict[Collection, dict[str, Document]] = {name: {} for name in COLLECTIONS}
         self._is_open = False
 
+    @property
+    def lease(self) -> Document | None:
+        """Nobody else can get at it."""
+        return None
+
     async def open(self) -> None:
         """Make it usable; documents of before a close are still there."""
         self._is_open = True

@@ -95,6 +95,11 @@ class MongoStore:
         self._writing = asyncio.Lock()
         self._refused = ""  #: the session that the server did not let us end
 
+    @property
+    def lease(self) -> Document | None:
+        """The lease, as far as this server knows, while it is held."""
+        return None if self._lease is None or self._lease.is_lost else self._lease.shown
+
     async def open(self, *, wait: bool = False) -> None:
         """Connect and become the writer; `wait`: for as long as another server is the writer.
 

@@ -89,6 +89,11 @@ class SqliteStore:
         self._queries: _Connection | None = None
         self._next_truncation = 0.0
 
+    @property
+    def lease(self) -> Document | None:
+        """The lock on the directory cannot run out."""
+        return None
+
     async def open(self) -> None:
         """Own the directory, look at the file, open it. Waits up to OPEN_WAIT_S for a file that is busy."""
         if self._writer is not None:

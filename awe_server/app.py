@@ -26,6 +26,7 @@ from awe_server.runtime.data_dir import CannotStart, claim, keep_apart
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
+from awe_server.scheduler.readers import check_unread
 from awe_server.settings import Settings
 from awe_server.store.errors import LeaseGone, StoreCorrupt
 from awe_server.store.open import open_store
@@ -57,6 +58,7 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
         folder / "nodes", engine, new_id, clock.wall, settings.free_floor_bytes,
         quota_bytes=settings.quota_bytes, dedup=settings.dedup_nodes,
     )  # fmt: skip
+    nodes.protect(lambda node_id: check_unread(engine.state, node_id))
     logs_dir = folder / "logs"
     engine.attach(BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal))
     return Services(

@@ -22,6 +22,10 @@ from shared_models.limits import (
     MAX_TASKS,
     MAX_TEXT_CHARS,
     MAX_TOTALWORK,
+    MAX_WORK_CORES,
+    MAX_WORK_DISK_BYTES,
+    MAX_WORK_GPUS,
+    MAX_WORK_MEMORY_BYTES,
 )
 from shared_models.times import ZERO_TIME
 
@@ -132,10 +136,11 @@ class PartInfo(Model):
 class Resources(Model):
     """What one workunit takes of a client while it runs."""
 
-    cores: Annotated[int, Field(ge=1, le=MAX_INT)] = 1
-    memory_bytes: Amount = 0  #: also a limit: above it the command is killed; 0 = none
-    disk_bytes: Amount = 0
-    gpus: Amount = 0
+    cores: Annotated[int, Field(ge=1, le=MAX_WORK_CORES)] = 1
+    #: also a limit: above it the command is killed; 0 = none
+    memory_bytes: Annotated[int, Field(ge=0, le=MAX_WORK_MEMORY_BYTES)] = 0
+    disk_bytes: Annotated[int, Field(ge=0, le=MAX_WORK_DISK_BYTES)] = 0
+    gpus: Annotated[int, Field(ge=0, le=MAX_WORK_GPUS)] = 0
 
 
 class TaskDocument(Model):

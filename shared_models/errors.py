@@ -11,10 +11,10 @@ AweError                      internal            500
 │                                                   ClientSuspended, StaleExchange, MissingPart
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
-├─ Unavailable                unavailable         503   StoreUnavailable, QueueSuspended, Starting,
-│                                                   ShuttingDown
+├─ Unavailable                unavailable         503   StoreUnavailable (NotConfirmed), QueueSuspended,
+│                                                   Starting, ShuttingDown
 ├─ NoSpace                    no_space            507   QuotaExceeded
-└─ ServerUnreachable          server_unreachable  client side only
+└─ ServerUnreachable          server_unreachable  client side only: NotAnAweServer
 
 Every class that crosses the wire stands here: the server turns a class into its status and code in one
 handler, and the client raises the same class again from the code. Rooms add only what stays inside one
@@ -222,9 +222,18 @@ class Unavailable(AweError):
 
 
 class StoreUnavailable(Unavailable):
-    """The store does not answer; nothing was lost, try again."""
+    """The store does not answer; try again."""
 
     code = "store_unavailable"
+
+
+class NotConfirmed(StoreUnavailable):
+    """It was accepted, but the store has not confirmed it: it may still be carried out.
+
+    Only what means the same when it arrives twice may be repeated.
+    """
+
+    code = "not_confirmed"
 
 
 class QueueSuspended(Unavailable):
@@ -265,6 +274,13 @@ class ServerUnreachable(AweError):
     code = "server_unreachable"
     http_status = 503
     retryable = True
+
+
+class NotAnAweServer(ServerUnreachable):
+    """Something answers there, and it is not an AWE server."""
+
+    code = "not_an_awe_server"
+    retryable = False
 
 
 def _tree(root: type[AweError]) -> dict[str, type[AweError]]:

@@ -46,7 +46,13 @@ class JobRow(Shown):
     computetime: int = 0  #: seconds, of all its workunits
     task: list[int] = Field(default_factory=list)  #: positions of the tasks that it is at
     state: list[str] = Field(default_factory=list)  #: of these tasks, or of the job when it stands still
+    tasks_omitted: int = 0  #: further tasks that it is at, too many to be named
     userattr: dict[str, Any] = Field(default_factory=dict)
+    jid: str = ""
+    user: str = ""
+    job_state: str = ""  #: of the job itself; this and the next two are not known to the original server
+    totalwork: int | None = None  #: workunits of all its tasks
+    remainwork: int | None = None  #: those that are not done
 
 
 class WhyRow(Shown):

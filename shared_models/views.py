@@ -163,6 +163,7 @@ class JobView(Shown):
     jid: str = ""
     info: InfoView = Field(default_factory=InfoView)
     tasks: list[TaskView] = Field(default_factory=list)
+    tasks_omitted: int = 0  #: of a list: its tasks, which are too many to be shown in it
     state: str = ""
     registered: bool = False  #: the scheduler has it in memory
     remaintasks: int = 0
@@ -334,6 +335,13 @@ class NodeStoreUsage(_Whole):
     free_bytes: int = Field(0, description="of its file system")
 
 
+class StoreLease(_Whole):
+    """The claim to be the only one of several servers that writes."""
+
+    epoch: int = Field(0, description="grows with every change of owner")
+    until: str = ZERO_TIME
+
+
 class Health(_Whole):
     """Whether this server works."""
 
@@ -341,7 +349,7 @@ class Health(_Whole):
     ready: bool = False
     store: str = Field("", examples=["sqlite:/var/lib/awe/awe.db"])
     store_trouble: str = Field("", description="what the store answered last; empty when it works")
-    lease: bool = Field(False, description="this server is the one that writes")
+    lease: StoreLease | None = Field(None, description="null for a store whose lock cannot run out")
     version: str = ""
     server_uuid: str = ""
     node_store: NodeStoreUsage | None = Field(None, description="null until it is ready")

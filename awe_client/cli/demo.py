@@ -18,7 +18,8 @@ import typer
 
 from awe_client.api import AweClient
 from awe_client.cli.output import EXIT_FAILED, EXIT_OK, note, print_line
-from awe_client.cli.submit import bind_inputs, upload
+from awe_client.cli.submit import bind_inputs
+from awe_client.cli.upload import upload
 from awe_client.cli.watch import watch_job
 from shared_models.errors import AweError, BadRequest
 from shared_models.views import JobView

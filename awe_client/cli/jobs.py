@@ -19,8 +19,10 @@ from awe_client.cli.output import (
 )
 from awe_client.cli.sizes import format_bytes
 from awe_client.cli.watch import done_and_total, watch_job
+from shared_models.errors import BadRequest
+from shared_models.faces import JobRow
 from shared_models.states import TaskState, WorkunitState
-from shared_models.views import IOView, JobView, TaskView
+from shared_models.views import IOView, TaskView
 
 #: Of a job's workunits that run, so many are looked at for transfers.
 MAX_SHOWN_WORK = 200
@@ -33,16 +35,23 @@ def jobs(
     name: Annotated[str, typer.Option(help="Only jobs of this name.")] = "",
     limit: Annotated[int, typer.Option(help="At most this many.", min=1)] = 25,
     offset: Annotated[int, typer.Option(help="Pass over this many.", min=0)] = 0,
+    full: Annotated[bool, typer.Option("--full", help="With --json: whole jobs instead of rows.")] = False,
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """List jobs, the newest first."""
+    if full and not as_json:
+        raise BadRequest("--full is for --json: give both, or `awe show JOB` for one job")
     where: dict[str, str | list[str]] = {}
     if state:
         where["state"] = state.split(",")
     where |= {f"info.{k}": v for k, v in (("user", user), ("project", project), ("name", name)) if v}
     with AweClient(server) as awe:
-        page = awe.list_jobs(where=where, limit=limit, offset=offset, order="jid", direction="desc")
+        if full:
+            whole = awe.list_jobs(where=where, limit=limit, offset=offset, order="jid", direction="desc")
+            print_json({"jobs": whole.items, "total": whole.total, "limit": limit, "offset": offset})
+            return
+        page = awe.list_job_rows(where=where, limit=limit, offset=offset, order="jid", direction="desc")
     if as_json:
         print_json({"jobs": page.items, "total": page.total, "limit": limit, "offset": offset})
         return
@@ -52,16 +61,15 @@ def jobs(
         note(f"{len(rows)} of {page.total} jobs; see more with --offset {offset + len(rows)}")
 
 
-def _row(job: JobView) -> tuple[str | Text, ...]:
-    done, total = done_and_total(job.tasks)
-    submitted = moment(job.info.submittime)
+def _row(job: JobRow) -> tuple[str | Text, ...]:
+    known = job.totalwork is not None and job.remainwork is not None
     return (
         job.jid,
-        state_text(job.state),
-        f"{done}/{total}",
-        job.info.name,
-        job.info.user,
-        submitted,
+        state_text(job.job_state or ", ".join(dict.fromkeys(job.state))),
+        f"{(job.totalwork or 0) - (job.remainwork or 0)}/{job.totalwork}" if known else "",
+        job.name,
+        job.user,
+        moment(job.submittime),
         job.id,
     )
 

@@ -36,10 +36,14 @@ def logs(
     --follow follows standard output unless --stderr is given; with --json it prints a line of JSON for each
     piece.
     """
+    if follow and stdout and stderr:
+        raise BadRequest("--follow follows one stream: give --stdout or --stderr")
     streams: tuple[tuple[LogName, bool], ...] = (("stdout", stdout), ("stderr", stderr))
     names = [name for name, only in streams if only or stdout == stderr]
     with AweClient(server) as awe:
         id, is_work = work_or_job_id_of(awe, what)
+        if is_work and task:
+            raise BadRequest(f"--task chooses from a job, and {what} is a workunit")
         if follow:
             _follow(awe, id if is_work else _only_workunit(awe, id, task), names[0], as_json)
         elif is_work:
@@ -52,6 +56,8 @@ def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> N
     def begun(attempt: int) -> None:
         note(f"--- {workunit_id} attempt {attempt}")
 
+    # A server that goes away is waited for; one that is not there to begin with is not.
+    awe.get_work(workunit_id)
     for chunk in awe.follow_log(workunit_id, name, on_attempt=begun):
         if as_json:
             print_json_line({"wuid": workunit_id, "stream": name, "text": chunk.decode(errors="replace")})

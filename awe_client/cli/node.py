@@ -1,5 +1,6 @@
 """`awe node put|get|ls|rm`: files in the server's node store."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,8 @@ from awe_client.api import AweClient
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
 from awe_client.cli.output import moment, note, print_json, print_line, print_table
 from awe_client.cli.sizes import format_bytes
-from awe_client.cli.stream import node_to_stdout
-from awe_client.cli.submit import upload
+from awe_client.cli.stream import node_to, node_to_stdout
+from awe_client.cli.upload import check_files, upload
 from shared_models.errors import BadRequest
 from shared_models.expiration import expiration_s
 from shared_models.views import NodeFile, NodeView
@@ -38,45 +39,69 @@ def put(
     """Upload files; prints the nodes' ids."""
     if expiration and expiration_s(expiration) is None:
         raise BadRequest(f"--expiration {expiration}: expected minutes, hours or days such as 30M, 12H or 3D")
+    check_files(files)
+    nodes: list[str] = []
     with AweClient(server) as awe:
-        nodes = [(path, upload(awe, path, path.name, dedup=dedup, expiration=expiration)) for path in files]
+        for path in files:
+            nodes.append(upload(awe, path, path.name, dedup=dedup, expiration=expiration))
+            # Told at once: should a later one fail, this one is known.
+            if as_json:
+                note(f"{path}: {nodes[-1]}")
+            else:
+                print_line(nodes[-1] if len(files) == 1 else f"{nodes[-1]}\t{path}", at_once=True)
         if as_json:
-            print_json([awe.get_node(node) for _, node in nodes])
-            return
-    for path, node in nodes:
-        print_line(node if len(nodes) == 1 else f"{node}\t{path}")
+            print_json([awe.get_node(node) for node in nodes])
 
 
 @app.command()
 def get(
     node: NodeArgument,
     target: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Where to; - = stdout. Default: the file's own name here."),
-    ] = None,
+        str,
+        typer.Option(
+            "--output", "-o", help="A file, a folder, or - = stdout. Default: the file's own name, here."
+        ),
+    ] = "",
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Download a node's file: whole and with the right checksum, or not at all."""
-    if as_json and str(target) == "-":
+    if as_json and target == "-":
         raise BadRequest("--json and --output - both print to standard output: give one of them")
     with AweClient(server) as awe:
         document = awe.get_node(node)
         file = document.file or NodeFile()
-        # The name comes from whoever uploaded it: only its last part is used, and never over another file.
-        path = target or Path(Path(file.name or node).name)
-        if target is None and path.exists():
-            raise BadRequest(f"{path} exists already: choose another name with --output")
-        if str(target) == "-":
+        if target == "-":
             node_to_stdout(awe, node)
             return
-        if not path.parent.is_dir():
-            raise BadRequest(f"{path.parent}: there is no such folder")
-        awe.download_node(node, path)
+        path = _where(target, file.name or node)
+        if path.is_char_device() or path.is_fifo():
+            with path.open("wb") as stream:
+                node_to(awe, node, stream)
+        else:
+            awe.download_node(node, path)
     if as_json:
         print_json(document)
     else:
         note(f"{path}: {format_bytes(file.size)}")
+
+
+def _where(target: str, name: str) -> Path:
+    """The file to write. Raises BadRequest for a folder that is not there, or a file that is.
+
+    The name comes from whoever uploaded the file: only its last part is used, and never over another file.
+    """
+    path = Path(target)
+    if target and not (target.endswith("/") or path.is_dir()):
+        if not path.parent.is_dir():
+            raise BadRequest(f"{path.parent}: there is no such folder")
+        return path
+    if not path.is_dir():
+        raise BadRequest(f"{path}: there is no such folder")
+    path /= Path(name).name
+    if os.path.lexists(path):
+        raise BadRequest(f"{path} exists already: choose another name with --output")
+    return path
 
 
 @app.command()

@@ -1,15 +1,53 @@
 """The job document of `awe run`: one task, written from what stands on the command line."""
 
+import getpass
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared_models.arguments import as_typed
+from shared_models.errors import BadRequest
 
 #: Where the command's standard output goes unless it is declared otherwise; it is kept as an output.
 STDOUT_NAME = "stdout.txt"
 
 TASK_NAME = "run"
+
+
+#: Where an input may be cut.
+INDEXES = ("record", "line", "size", "chunkrecord")
+
+
+def check_splitting(*, has_input: bool, split: str, parts: int | None, index: str, array: str) -> None:
+    """Refuse options of which one would make another meaningless. Raises BadRequest."""
+    cut = bool(split or parts)
+    if index and index not in INDEXES:
+        raise BadRequest(f"--index {index}: is not one of {', '.join(INDEXES)}")
+    if split and parts:
+        raise BadRequest("--split and --parts both say how the input is cut: give one of them")
+    if array and (cut or index):
+        options = "--split, --parts or --index"
+        raise BadRequest(f"--array runs whole inputs once per index; it cannot be joined with {options}")
+    if index and not cut:
+        raise BadRequest("--index says where an input is cut: give --split or --parts with it")
+    if cut and not has_input:
+        raise BadRequest("--split and --parts cut an input: name one with --input")
+
+
+def check_environ(environ: dict[str, str]) -> dict[str, str]:
+    """Refuse variables that the client sets itself. Raises BadRequest."""
+    for name in environ:
+        if name.startswith("AWE_"):
+            raise BadRequest(f"--env {name}: names that begin with AWE_ are set by the client")
+    return environ
+
+
+def login_name() -> str:
+    """Who is logged in here; nobody where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 @dataclass(slots=True)
@@ -24,6 +62,7 @@ class OneTask:
     index: str = ""  #: where it may be cut: record, line, size, chunkrecord
     array: tuple[int, int] | None = None  #: first and last index
     name: str = ""
+    user: str = ""
     group: str = ""
     priority: int = 1
     environ: dict[str, str] = field(default_factory=dict)
@@ -57,6 +96,7 @@ class OneTask:
             task["max_failures"] = self.retries + 1
         info = {
             "name": self.name or program,
+            "user": self.user,
             "pipeline": "awe-run",
             "clientgroups": self.group,
             "priority": self.priority,

@@ -62,9 +62,11 @@ def print_json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
-def print_line(text: str) -> None:
-    """Print one line of a result, as it is."""
+def print_line(text: str, *, at_once: bool = False) -> None:
+    """Print one line of a result, as it is; `at_once` also when piped."""
     sys.stdout.write(text + "\n")
+    if at_once:
+        sys.stdout.flush()
 
 
 def note(text: str) -> None:

@@ -9,7 +9,12 @@ from awe_client.api import AweClient
 from awe_client.cli.lookup import client_id_of
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
 from awe_client.cli.output import note, print_json, print_line, print_table, state_text
+from shared_models.errors import BadRequest
+from shared_models.states import ClientStatus
 from shared_models.views import ClientView
+
+#: What a client may be asked for: its status, or the end of it (`idle` of `active-idle`).
+STATUSES = ("idle", "busy", *ClientStatus)
 
 
 def clients(
@@ -23,6 +28,12 @@ def clients(
     as_json: Json = False,
 ) -> None:
     """List clients; suspend or resume one."""
+    if suspend and resume:
+        raise BadRequest("--suspend and --resume at once: give one of them")
+    if (suspend or resume) and (group or status):
+        raise BadRequest("--group and --status choose what is listed; --suspend and --resume list nothing")
+    if status and status not in STATUSES:
+        raise BadRequest(f"--status {status}: is not one of {', '.join(STATUSES)}")
     with AweClient(server) as awe:
         if suspend or resume:
             id = client_id_of(awe, suspend or resume)
@@ -64,6 +75,8 @@ def queue(
     as_json: Json = False,
 ) -> None:
     """Count what waits and what runs; suspend or resume the whole queue."""
+    if suspend and resume:
+        raise BadRequest("--suspend and --resume at once: give one of them")
     with AweClient(server) as awe:
         if suspend or resume:
             text = awe.suspend_queue() if suspend else awe.resume_queue()

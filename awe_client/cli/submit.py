@@ -1,62 +1,38 @@
 """`awe submit`, `awe run`: hand in work."""
 
 import sys
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from awe_client.api import AweClient
-from awe_client.cli.one_task import STDOUT_NAME, OneTask
+from awe_client.cli.one_task import STDOUT_NAME, OneTask, check_environ, check_splitting, login_name
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
-from awe_client.cli.output import console, note, print_json, print_line
+from awe_client.cli.output import note, print_json, print_line
 from awe_client.cli.sizes import parse_array, parse_megabytes, parse_size
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.template import fill
+from awe_client.cli.upload import uploaded
 from awe_client.cli.watch import watch_job
-from shared_models.errors import AweError, BadRequest, InvalidDocument
+from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.views import JobView
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Wait until the job has ended.")]
 
 
 def pairs(items: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """Read `KEY=VALUE` items. Raises BadRequest for one without `=`."""
+    """Read `KEY=VALUE` items. Raises BadRequest for one without `=`, and for a key that comes again."""
     found: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals):
             raise BadRequest(f"{option} {item}: write {option} {form}")
+        if key in found:
+            raise BadRequest(f"{option} {key}: is given twice")
         found[key] = value
     return found
-
-
-def upload(awe: AweClient, path: Path, name: str, *, dedup: bool = False, expiration: str = "") -> str:
-    """Put a file into the node store, with a bar on a terminal; return the node's id."""
-    if not path.is_file():
-        raise BadRequest(f"{path}: {'not a file' if path.exists() else 'there is no such file'}")
-    screen = console(stderr=True)
-    bar = Progress(
-        TextColumn("upload {task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=screen,
-    )
-    with bar if screen.is_terminal else nullcontext():
-        row = bar.add_task(name, total=path.stat().st_size)
-        node = awe.create_node(
-            path,
-            name=name,
-            dedup=dedup,
-            expiration=expiration,
-            on_progress=lambda sent, _: bar.update(row, completed=sent),
-        )
-    return node.id
 
 
 def read_document(path: Path, values: dict[str, str]) -> bytes:
@@ -166,20 +142,9 @@ def submit(
     files = pairs(uploads or [], "--upload", "NAME=PATH")
     check_sources(bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded")))
     with AweClient(server) as awe:
-        nodes = {name: upload(awe, Path(path), name) for name, path in files.items()}
-        job = submit_document(awe, bind_inputs(raw, nodes), nodes.values())
+        with uploaded(awe, {name: Path(path) for name, path in files.items()}) as nodes:
+            job = awe.submit_job(bind_inputs(raw, nodes))
         hand_over(awe, job, watch=watch, as_json=as_json)
-
-
-def submit_document(awe: AweClient, document: bytes | dict[str, Any], uploaded: Iterable[str]) -> JobView:
-    """Submit a job; when the server refuses it, what was uploaded for it goes as well."""
-    try:
-        return awe.submit_job(document)
-    except BadRequest:
-        for node in uploaded:
-            with suppress(AweError):
-                awe.delete_node(node)
-        raise
 
 
 def hand_over(awe: AweClient, job: JobView, *, watch: bool, as_json: bool) -> None:
@@ -222,6 +187,7 @@ def run(
     ] = "",
     array: Annotated[str, typer.Option(help="Run once for each index, e.g. 1-100 (AWE_ARRAY_INDEX).")] = "",
     name: Annotated[str, typer.Option(help="The job's name (default: the command).")] = "",
+    user: Annotated[str, typer.Option(help="Whose job it is (default: your login name).")] = "",
     group: Annotated[
         str, typer.Option(help="Client groups that may run it, a comma list (default: any).")
     ] = "",
@@ -263,26 +229,20 @@ def run(
         index=index,
         array=parse_array(array) if array else None,
         name=name,
+        user=user or login_name(),
         group=group,
         priority=priority,
-        environ=pairs(environ or [], "--env"),
+        environ=check_environ(pairs(environ or [], "--env")),
         cores=cores,
         memory_bytes=parse_size(memory) if memory else 0,
         time_limit_s=time_limit,
         retries=retries,
     )
-    if (split or parts) and not inputs:
-        raise BadRequest("--split and --parts cut an input: name one with --input")
-    if (split or parts) and array:
-        raise BadRequest(
-            "--array runs whole inputs once per index; it cannot be joined with --split or --parts"
-        )
+    check_splitting(has_input=bool(inputs), split=split, parts=parts, index=index, array=array)
+    files = files_by_name(inputs or [])
     with AweClient(server) as awe:
-        for path in inputs or []:
-            if path.name in task.inputs:
-                raise BadRequest(f"--input {path}: another input is named {path.name} as well")
-            task.inputs[path.name] = upload(awe, path, path.name)
-        job = submit_document(awe, task.document(), task.inputs.values())
+        with uploaded(awe, files) as task.inputs:
+            job = awe.submit_job(task.document())
         if not watch or as_json:
             hand_over(awe, job, watch=watch, as_json=as_json)
             return
@@ -291,6 +251,16 @@ def run(
         if not code:
             print_output(awe, job.id)
         raise typer.Exit(code)
+
+
+def files_by_name(paths: list[Path]) -> dict[str, Path]:
+    """Files under the names by which a command finds them. Raises BadRequest when two have the same."""
+    files: dict[str, Path] = {}
+    for path in paths:
+        if path.name in files:
+            raise BadRequest(f"--input {path}: another input is named {path.name} as well")
+        files[path.name] = path
+    return files
 
 
 def print_output(awe: AweClient, job_id: str) -> None:

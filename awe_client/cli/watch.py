@@ -8,8 +8,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from awe_client.api import AweClient
-from awe_client.cli.output import console, exit_code_of, note, print_json, state_in_words
+from awe_client.cli.output import (
+    EXIT_FAILED,
+    console,
+    exit_code_of,
+    note,
+    print_error,
+    print_json,
+    state_in_words,
+)
 from awe_client.sdk.jobs import ENDED_JOB_STATES
+from shared_models.errors import JobNotFound
 from shared_models.faces import JobProgress, TaskProgress
 from shared_models.states import JobState
 from shared_models.views import JobError, JobView
@@ -90,18 +99,27 @@ class Bars:
 def watch_job(awe: AweClient, job_id: str, *, as_json: bool) -> int:
     """Wait until the job has ended, showing how far it is; return the exit code.
 
-    0 completed; 1 suspended, failed or deleted, with the reason on stderr.
+    0 completed; 1 suspended, failed, deleted or removed, with the reason on stderr.
     """
-    if as_json:
-        job = awe.wait_job(job_id)
-        print_json(job)
-        return exit_code_of(job)
-    with Bars() as bars:
-        job = _wait(awe, job_id, bars)
+    try:
+        job = awe.wait_job(job_id) if as_json else _watched(awe, job_id)
+    except JobNotFound:  # it was there when we began
+        print_error(JobNotFound(f"job {job_id} was removed while it was watched"), as_json)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        note(f"job {job_id} goes on: awe watch {job_id}, awe rm {job_id}")
+        raise
     code = exit_code_of(job)
-    if code:
+    if as_json:
+        print_json(job)
+    elif code:
         explain(job)
     return code
+
+
+def _watched(awe: AweClient, job_id: str) -> JobView:
+    with Bars() as bars:
+        return _wait(awe, job_id, bars)
 
 
 def _wait(awe: AweClient, job_id: str, bars: Bars) -> JobView:

@@ -31,8 +31,7 @@ class Blocking(Generic[P, R]):
 
     def __get__(self, owner: Facade, _: type | None = None) -> Callable[P, R]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            result: R = owner.portal.call(partial(self.method, owner.wrapped, *args, **kwargs))
-            return result
+            return _call(owner.portal, partial(self.method, owner.wrapped, *args, **kwargs))
 
         return update_wrapper(call, self.method)
 
@@ -49,11 +48,22 @@ class BlockingIterator(Generic[P, Item]):
             items = self.method(owner.wrapped, *args, **kwargs)
             while True:
                 try:
-                    yield owner.portal.call(_next, items)
+                    yield _call(owner.portal, partial(_next, items))
                 except StopAsyncIteration:
                     return
 
         return update_wrapper(call, self.method)
+
+
+def _call(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Run it over there; a Ctrl-C while we wait ends it there as well."""
+    future = portal.start_task_soon(function)
+    try:
+        result: R = future.result()
+        return result
+    except BaseException:
+        future.cancel()
+        raise
 
 
 async def _next(items: AsyncIterator[Item]) -> Item:

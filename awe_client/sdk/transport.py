@@ -30,6 +30,7 @@ from shared_models.errors import (
     Conflict,
     Forbidden,
     InvalidDocument,
+    NotAnAweServer,
     NotFound,
     ServerUnreachable,
     TooLarge,
@@ -62,13 +63,6 @@ _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 #: What a server answers to routes that it does not have.
 _NO_SUCH_ROUTE = (404, 405, 501)
-
-
-class NotAnAweServer(ServerUnreachable):
-    """Something answers there, and it is not an AWE server."""
-
-    code = "not_an_awe_server"
-    retryable = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from awe_server.store.base import Page
-from shared_models.errors import AweError, BadRange, InvalidDocument, QuotaExceeded
+from shared_models.errors import AweError, BadRange, InvalidDocument, NotConfirmed, QuotaExceeded
 
 JSON = "application/json"
 MAX_SHOWN_CHARS = 1_000  #: of one error text: names in it come from outside
@@ -75,7 +75,8 @@ def refusal(
 def refused(error: AweError, *, status: int | None = None, prefix: str = "") -> Response:
     """Answer what an error says; `status` and `prefix` only where AWE's wire asks for others."""
     texts = error.problems if isinstance(error, InvalidDocument) else [error.message]
-    headers = {"Retry-After": "1"} if error.retryable else {}
+    may_repeat = error.retryable and not isinstance(error, NotConfirmed)  # who knows only HTTP must not
+    headers = {"Retry-After": "1"} if may_repeat else {}
     if isinstance(error, BadRange) and "total" in error.fields:
         headers["Content-Range"] = f"bytes */{error.fields['total']}"
     more = error.fields if isinstance(error, QuotaExceeded) else {}

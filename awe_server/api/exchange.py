@@ -116,7 +116,7 @@ async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
     reply = engine.run(exchange, client_id, x, finished)
     engine.waiters.supersede(client_id)
-    await engine.settled()
+    await engine.confirmed()
     return reply
 
 

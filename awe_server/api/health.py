@@ -39,7 +39,7 @@ async def health(
         "ready": ready,
         "store": engine.store_name,
         "store_trouble": engine.store_trouble,
-        "lease": engine.ready,
+        "lease": engine.lease,
         "version": VERSION,
         "server_uuid": engine.server_uuid if engine.ready else "",
         "node_store": asdict(await services.nodes.usage()) if engine.ready else None,

@@ -88,7 +88,7 @@ async def submit(
         return await _job(services, await job_submit.admit(engine, job), base_url)
     once: job_submit.OnceOnly = request.app.state.once_only
     async with once.lock(key):
-        found = await once.earlier(key) or await job_submit.admit(engine, job)
+        found = await once.earlier(caller.user, key) or await job_submit.admit(engine, job)
     return await _job(services, found, base_url)
 
 

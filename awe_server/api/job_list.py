@@ -6,6 +6,7 @@ AWE reads filters only after `?query`; here they work with and without it, and `
 """
 
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,17 +14,18 @@ from pydantic import Field
 
 from awe_server.api import views
 from awe_server.api.deps import beside
+from awe_server.api.job_min import short_rows
 from awe_server.api.params import Flag, Many, Paging, split_list
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.state import State
-from awe_server.scheduler.views import job_document, task_document
+from awe_server.scheduler.views import job_document
 from awe_server.store.base import AnyOf, Document, Match, Page, Query
-from shared_models.errors import BadRequest, TooLarge
+from shared_models.errors import BadRequest, JobNotFound
 from shared_models.ids import JobId
 from shared_models.states import JobState
 from shared_models.times import parse_rfc3339, rfc3339
 
-#: Tasks joined into one page; a page of giant jobs has to be asked for in smaller pieces or less detail.
+#: Tasks joined into one page; jobs whose tasks have no room in it are shown without.
 MAX_LISTED_TASKS = 20_000
 
 ACTIVE = ("init", "queued", "in-progress")
@@ -71,7 +73,8 @@ class JobListParameters(Paging):
     registered: Flag = Field(False, description="active or suspended")
     recent: Flag = Field(False, description="accepted for AWE's clients; does nothing, as there")
     verbosity: Literal["full", "job", "minimal"] = Field(
-        "full", description="full: with tasks; job: without them; minimal: AWE's short rows"
+        "full",
+        description="full: with tasks, as far as there is room; job: without them; minimal: AWE's short rows",
     )
     distinct: str = Field("", description="instead of jobs, the different values of this field of info")
 
@@ -159,51 +162,47 @@ async def find(engine: Engine, query: JobListParameters) -> Page:
 
 
 async def rows(engine: Engine, query: JobListParameters, page: Page, base_url: str) -> list[Document]:
-    """What is shown of each job of a page, counts as they are now.
+    """What is shown of each job of a page, counts as they are now."""
+    heads = await _present(engine, page.documents)
+    if query.verbosity == "minimal":
+        return await short_rows(engine, heads)
+    live = {job["id"] for job in heads if job["id"] in engine.state.jobs}
+    tasks = await _tasks(engine, heads) if query.verbosity == "full" else {}
 
-    Raises TooLarge if their tasks are too many for one reply.
-    """
-    ids = [JobId(job["id"]) for job in page.documents]
-    with_tasks = query.verbosity != "job"
-    if with_tasks:
-        _bounded(sum(len(job["task_names"]) for job in page.documents))
-    live = await engine.look(_live, ids, with_tasks)
-    tasks = await _stored_tasks(engine, [id for id in ids if with_tasks and id not in live])
+    def row(job: Document) -> Document:
+        if job["id"] in tasks:
+            return views.job_row(job, tasks[job["id"]], base_url, live=job["id"] in live)
+        head = views.job_head(job, live=job["id"] in live)
+        return head if query.verbosity == "job" else {**head, "tasks_omitted": len(job["task_names"])}
 
-    def show() -> list[Document]:
-        return [
-            _row(query.verbosity, *live.get(job["id"], (job, tasks[job["id"]])), base_url, job["id"] in live)
-            for job in page.documents
-        ]
-
-    return await beside(sum(len(job["task_names"]) for job in page.documents), show)
+    weight = sum(map(views.weight, tasks.values()))
+    return await beside(weight, lambda: [row(job) for job in heads])
 
 
-def _row(verbosity: str, job: Document, tasks: list[Document], base_url: str, live: bool) -> Document:
-    match verbosity:
-        case "job":
-            return views.job_head(job, live=live)
-        case "minimal":
-            return views.job_min(job, tasks)
-        case _:
-            return views.job_row(job, tasks, base_url, live=live)
+async def _present(engine: Engine, jobs: list[Document]) -> list[Document]:
+    """Stored documents are facts, but counts in them (remaintasks) move on in memory."""
+
+    def live(state: State) -> list[Document]:
+        known = ((job, state.jobs.get(JobId(job["id"]))) for job in jobs)
+        return [document if job is None else job_document(job) for document, job in known]
+
+    return await engine.look(live)
 
 
-def _live(state: State, ids: list[JobId], with_tasks: bool) -> dict[str, tuple[Document, list[Document]]]:
-    """Stored documents are facts, but counts in them (remaintasks, remainwork) move on in memory."""
-    jobs = [state.jobs[id] for id in ids if id in state.jobs]
-    return {
-        job.id: (job_document(job), [task_document(task) for task in job.tasks] if with_tasks else [])
-        for job in jobs
-    }
-
-
-def _bounded(count: int) -> None:
-    if count > MAX_LISTED_TASKS:
-        raise TooLarge(
-            f"the jobs of this page have {count} tasks, more than {MAX_LISTED_TASKS}: "
-            "ask for a smaller limit, or verbosity=job"
-        )
+async def _tasks(engine: Engine, jobs: list[Document]) -> dict[str, list[Document]]:
+    """The tasks of those jobs of a page that find room, in order."""
+    shown: dict[str, list[Document]] = {}
+    room = MAX_LISTED_TASKS
+    for job in jobs:
+        if len(job["task_names"]) <= room:
+            room -= len(job["task_names"])
+            shown[job["id"]] = []
+    for id in shown:
+        if id in engine.state.jobs:
+            with suppress(JobNotFound):
+                _, shown[id] = await engine.job_documents(JobId(id))
+    stored = await _stored_tasks(engine, [JobId(id) for id, tasks in shown.items() if not tasks])
+    return shown | stored
 
 
 async def _stored_tasks(engine: Engine, ids: list[JobId]) -> dict[str, list[Document]]:

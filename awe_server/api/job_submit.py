@@ -18,7 +18,7 @@ from awe_server.runtime.services import Services
 from awe_server.scheduler.state import Context, Job
 from awe_server.scheduler.submit import admit_job, build_job
 from awe_server.store.base import Document, Match, Query
-from shared_models.errors import AlreadyExists, BadRequest
+from shared_models.errors import AlreadyExists, BadRequest, NotConfirmed, ShuttingDown, StoreUnavailable
 from shared_models.ids import JobId
 from shared_models.limits import MAX_DOCUMENT_BYTES, MAX_NAME_CHARS
 from shared_models.parse import parse_job_document
@@ -98,8 +98,22 @@ async def build(
 
 
 async def admit(engine: Engine, job: Job) -> JobAndTasks:
-    """Submit a job that was built, and give its documents when they are durable."""
-    return await engine.job_documents(engine.run(admit_job, job).id)
+    """Submit a job that was built, and give its documents when they are durable.
+
+    Raises StoreUnavailable before, NotConfirmed after it was taken in.
+    """
+    await engine.answering()
+    return await _confirmed(engine, engine.run(admit_job, job).id)
+
+
+async def _confirmed(engine: Engine, job_id: JobId) -> JobAndTasks:
+    try:
+        return await engine.job_documents(job_id)
+    except (StoreUnavailable, ShuttingDown) as exc:
+        raise NotConfirmed(
+            f"job {job_id} was accepted, but the store has not confirmed it: it may still be carried out. "
+            f"Look for it with GET /job/{job_id}, or repeat this with the same Idempotency-Key and no other"
+        ) from exc
 
 
 class OnceOnly:
@@ -112,11 +126,14 @@ class OnceOnly:
         self._services = services
         self._busy: dict[str, tuple[anyio.Lock, int]] = {}
 
-    async def earlier(self, stored_key: str) -> JobAndTasks | None:
+    async def earlier(self, owner: str, stored_key: str) -> JobAndTasks | None:
         """The job of an earlier post with this key.
 
-        Raises AlreadyExists if that had another body.
+        Raises AlreadyExists if that had another body, NotConfirmed if it is not durable yet.
         """
+        live = self._services.engine.state.idempotency.get((owner, stored_key))
+        if live is not None:
+            return await _confirmed(self._services.engine, live.id)
         key_hash, _, _ = stored_key.partition(":")
         where = (
             Match("_idempotency", (key_hash + ":",), "ge"),

@@ -78,6 +78,7 @@ async def create(
     `curl -F upload=@reads.fastq URL/node`, `curl -T reads.fastq -X POST URL/node?file_name=reads.fastq`
     """
     policy.allow(caller, Right.WRITE)
+    await services.engine.answering()
     nodes = services.nodes
     if is_multipart(request):
         form = node_upload.Form(expiration=query.expiration, dedup=query.dedup)

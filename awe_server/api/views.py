@@ -204,35 +204,6 @@ def _hours(span_s: float) -> str:
     return f"{minutes // 60}h{minutes % 60}m"
 
 
-def job_min(job: Document, tasks: list[Document]) -> Document:
-    """The short row of `?verbosity=minimal`.
-
-    Source: AWE lib/core/job.go GetJobMin; differs: a job without tasks is a row too.
-    """
-    state = str(job["state"])
-    return {
-        "id": job["id"],
-        "name": job["info"].get("name", ""),
-        "size": sum(int(io.get("size") or 0) for io in (tasks[0]["inputs"] if tasks else ())),
-        "submittime": job["info"].get("submittime", ZERO_TIME),
-        "completedtime": job["info"].get("completedtime", ZERO_TIME),
-        "computetime": seconds(sum(task["computetime"] for task in tasks)),
-        **_where(state, (job["error"] or {}).get("taskfailed"), tasks),
-        "userattr": job["info"].get("userattr") or {},
-    }
-
-
-def _where(state: str, failed: str | None, tasks: list[Document]) -> Document:
-    """`task` and `state`, parallel lists: which tasks a job is at."""
-    if state in ("completed", "deleted"):
-        return {"task": [], "state": [state]}
-    if state in ("suspend", "failed-permanent"):
-        return {"task": [task["index"] for task in tasks if task["id"] == failed], "state": [state]}
-    now = [task for task in tasks if task["state"] in ("queued", "in-progress")]
-    now = now or [task for task in tasks if task["state"] in ("pending", "init")][:1]
-    return {"task": [task["index"] for task in now], "state": [task["state"] for task in now]}
-
-
 def perf_view(job: Document, tasks: Iterable[Document], units: Iterable[Document]) -> Document:
     """When a job, its tasks and its workunits were queued, started and done, in seconds since the epoch."""
     info = job["info"]

@@ -27,7 +27,7 @@ from awe_server.api.holding import holder, only_for_stock_workers
 from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.transfers import Transfers, in_words
-from awe_server.api.work_list import WorkListParameters
+from awe_server.api.work_parameters import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.runtime.cuts import cut_node
@@ -37,7 +37,13 @@ from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Checkout, checkout
 from awe_server.scheduler.report import report
 from awe_server.scheduler.state import Context, State
-from awe_server.scheduler.views import job_document, task_document, unit_document, workunit_document
+from awe_server.scheduler.views import (
+    job_document,
+    stored_pristine_document,
+    task_document,
+    unit_document,
+    workunit_document,
+)
 from awe_server.scheduler.why import Reason, why_workunit
 from awe_server.store.base import Document
 from shared_models.errors import (
@@ -243,17 +249,21 @@ async def write_log(
 
 
 async def _unit(engine: Engine, work: WorkunitId) -> Joined:
-    """A workunit, its task and its job, live or stored. Raises WorkunitNotFound."""
-    task_id = split_workunit_id(work)[0]
+    """A workunit, its task and its job, live or stored, or never handed out. Raises WorkunitNotFound."""
+    task_id, rank = split_workunit_id(work)
     job_id, _ = split_task_id(task_id)
     live = await engine.look(_live_unit, work)
     unit = live or (await engine.finished([work])).get(work)
-    if unit is None:
+    try:
+        job, tasks = await engine.job_part(job_id, [task_id])
+    except JobNotFound:
+        raise WorkunitNotFound(workunit_id=work) from None
+    task = tasks.get(task_id)
+    if unit is None and task is not None and job_id not in engine.state.jobs:
+        unit = stored_pristine_document(job, task, rank)
+    if unit is None or task is None:
         raise WorkunitNotFound(workunit_id=work)
-    job, tasks = await engine.job_part(job_id, [task_id])
-    if task_id not in tasks:
-        raise WorkunitNotFound(workunit_id=work)
-    return unit, tasks[task_id], job
+    return unit, task, job
 
 
 def _live_unit(state: State, work: WorkunitId) -> Document | None:

@@ -48,6 +48,17 @@ class NodeBase:
         self._came_in: dict[str, set[int]] = {}
         #: what came in of late, by node, rank, attempt: spares a listing when it is asked for
         self._staged: dict[tuple[str, int, int], FileFact] = {}
+        self._check_unread: Callable[[str], object] = lambda node_id: None
+
+    def protect(self, check_unread: Callable[[str], object]) -> None:
+        """Have this asked before other content takes a file's place; when it raises, the file stays."""
+        self._check_unread = check_unread
+
+    def _check_replaceable(self, old: Document, fact: FileFact) -> None:
+        """Nothing may come between this and the change. The same content is nobody's loss."""
+        file = old["file"]
+        if file is not None and file["checksum"]["sha256"] != fact.sha256:
+            self._check_unread(old["id"])
 
     async def get(self, node_id: str) -> Document:
         """A node's document. Raises NodeNotFound."""

@@ -1,6 +1,6 @@
 """Parts of the node store: files of ranks and attempts, staged until they are put together."""
 
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from typing import Any
 
 from anyio import to_thread
@@ -13,10 +13,13 @@ from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
 from shared_models.archives import ARCHIVE_TAG
-from shared_models.errors import BadRequest, MissingPart
+from shared_models.errors import AweError, BadRequest, MissingPart
 
 #: Staged parts whose facts are kept in memory, the last ones.
 MAX_REMEMBERED = 20_000
+
+#: node, rank, attempt
+PartKey = tuple[str, int, int]
 
 
 class NodeParts(NodeSharing):
@@ -90,14 +93,30 @@ class NodeParts(NodeSharing):
         present = await to_thread.run_sync(self._parts.present, node_id)
         return [present[key] for key in sorted(present)]
 
-    async def staged_part(self, node_id: str, rank: int, attempt: int) -> FileFact | None:
-        """What is staged of one attempt, if anything."""
-        known = self._staged.get((node_id, rank, attempt))
-        if known is not None:
-            return known
+    async def staged(self, wanted: Iterable[PartKey]) -> dict[PartKey, FileFact]:
+        """What is staged of these attempts; one look into each node's folder that memory does not know."""
+        found: dict[PartKey, FileFact] = {}
+        forgotten: dict[str, list[PartKey]] = {}
+        for key in wanted:
+            fact = self._staged.get(key)
+            if fact is None:
+                forgotten.setdefault(key[0], []).append(key)
+            else:
+                found[key] = fact
+        for node_id, keys in forgotten.items():
+            present = await to_thread.run_sync(self._parts.present, node_id)
+            found.update((key, present[key[1:]].fact) for key in keys if key[1:] in present)
+        return found
+
+    async def missing_parts(
+        self, node_id: str, parts: Sequence[tuple[int, int]], header_lines: int = 0
+    ) -> list[tuple[int, int]]:
+        """Those of the (rank, attempt) parts that `assemble` would miss. Raises NodeNotFound."""
+        document = await self.get(node_id)
+        if not parts or document["_assembled"] == docs.assembly_key(sorted(parts), header_lines):
+            return []
         present = await to_thread.run_sync(self._parts.present, node_id)
-        part = present.get((rank, attempt))
-        return None if part is None else part.fact
+        return [part for part in sorted(parts) if part not in present]
 
     def _remember(self, node_id: str, rank: int, attempt: int, fact: FileFact) -> None:
         key = (node_id, rank, attempt)
@@ -133,6 +152,12 @@ class NodeParts(NodeSharing):
         chosen = [_whole(present.get(part), node_id, part) for part in parts]
         blob, fact = await to_thread.run_sync(self._join, document, chosen, header_lines)
         described = await to_thread.run_sync(self._parts.attributes, node_id, parts[:1])
+        if key is None:
+            try:
+                self._check_replaceable(document, fact)
+            except AweError:
+                await self._remove_blob(blob)
+                raise
         changed = {**docs.with_file(document, self._wall(), blob, fact, assembled=key), **described}
         await self._put_with_file(changed)
         await self._remove_blob(document["_blob"])

@@ -23,7 +23,7 @@ from awe_server.data.node_parts import NodeParts
 from awe_server.data.orphans import collect
 from awe_server.data.ports import FileFact, Unreadable
 from awe_server.store.base import Delete, Document, Page, Put, Query
-from shared_models.errors import AweError
+from shared_models.errors import AweError, NotConfirmed
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,12 +121,21 @@ class NodeStore(NodeParts, NodeIndexes):
         except AweError:
             await self.discard(content)
             raise
-        if content is None:
-            await self._documents.put(Put("nodes", document))
-            return document
-        document = docs.with_file(document, self._wall(), content.blob, content.fact, indexes=content.indexes)
-        async with self._lock(content.node_id):
-            await self._put_with_file(document, dedup=dedup)
+        try:
+            if content is None:
+                await self._documents.put(Put("nodes", document))
+                return document
+            document = docs.with_file(
+                document, self._wall(), content.blob, content.fact, indexes=content.indexes
+            )
+            async with self._lock(content.node_id):
+                await self._put_with_file(document, dedup=dedup)
+        except NotConfirmed as exc:
+            id = document["id"]
+            raise NotConfirmed(
+                f"node {id} was accepted, but the store has not confirmed it: it may still be made. "
+                f"Look for it with GET /node/{id} before you send it again"
+            ) from exc
         return document
 
     def output_document(
@@ -266,12 +275,16 @@ class NodeStore(NodeParts, NodeIndexes):
         raise lost(source_id)
 
     async def replace(self, content: Received, name: str = "", *, dedup: bool = False) -> Document:
-        """Give a node what was received for it; its old content goes."""
+        """Give a node what was received for it; its old content goes.
+
+        Raises Conflict while work reads the old content and the new one is another.
+        """
         node_id = content.node_id
         async with self._lock(node_id):
             try:
                 name = docs.clean_name(name)
                 old = await self.get(node_id)
+                self._check_replaceable(old, content.fact)
             except AweError:
                 await self.discard(content)
                 raise

@@ -36,18 +36,25 @@ class Batch(Generic[A]):
 class _Waiting:
     """Requests that wait for one batch. They share a deadline, set by the first of them."""
 
-    def __init__(self, wait_s: float) -> None:
+    def __init__(self, wait_s: float, too_late: Callable[[], None]) -> None:
         self._wait_s = wait_s
+        self._too_late = too_late
         self._futures: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     async def join(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._timer is None:
-            self._timer = loop.call_later(self._wait_s, self.fail, StoreUnavailable())
-        future = loop.create_future()
+        self._start_timer()
+        future = asyncio.get_running_loop().create_future()
         self._futures.append(future)
         await future
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._too_late()
+        self.fail(StoreUnavailable())
 
     def _drain(self) -> list[asyncio.Future[None]]:
         if self._timer is not None:
@@ -69,9 +76,8 @@ class _Waiting:
     def absorb(self, other: "_Waiting") -> None:
         """Take over those who waited for a batch that joined this one."""
         self._futures += other._drain()
-        if self._futures and self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._wait_s, self.fail, StoreUnavailable())
+        if self._futures:
+            self._start_timer()
 
 
 class Committer(Generic[A]):
@@ -92,7 +98,7 @@ class Committer(Generic[A]):
         self._fatal = fatal
         self._commit_wait_s = commit_wait_s
         self._dirty = False
-        self._open = _Waiting(commit_wait_s)
+        self._open = self._new_waiting()
         self._flying: _Waiting | None = None
         self._wake = asyncio.Event()
         self._broken: AweError | None = None
@@ -160,9 +166,21 @@ class Committer(Generic[A]):
         if self._flying is not None:
             self._flying.fail(error)
 
+    def _new_waiting(self) -> _Waiting:
+        return _Waiting(self._commit_wait_s, self._too_late)
+
+    def _too_late(self) -> None:
+        """A batch was not written in the time that requests wait."""
+        self._note_trouble(self.trouble or f"no answer within {self._commit_wait_s:g} s")
+
+    def _note_trouble(self, reason: str) -> None:
+        if not self.trouble:
+            log.error("store_unavailable", extra={"reason": reason})
+        self.trouble = reason
+
     def _next(self) -> tuple[Batch[A], _Waiting]:
         batch = self._take()
-        waiting, self._open = self._open, _Waiting(self._commit_wait_s)
+        waiting, self._open = self._open, self._new_waiting()
         self._dirty = False
         return batch, waiting
 
@@ -190,9 +208,7 @@ class Committer(Generic[A]):
                 await self._store.commit(ops)
                 faults.reach("after-commit")
         except StoreUnavailable as exc:
-            if not self.trouble:
-                log.error("store_unavailable", extra={"reason": exc.message, "waiting": len(ops)})
-            self.trouble = exc.message
+            self._note_trouble(exc.message)
             return False
         if self.trouble:
             log.warning("store_available_again", extra={"written": len(ops)})

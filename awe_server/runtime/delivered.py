@@ -1,17 +1,24 @@
 """Is what a report says of its outputs what was uploaded? If not, the attempt failed to deliver.
 
 Found out before the report is settled: afterwards the result would be accepted, and only merging could tell.
+Costs a report a look into memory, and many of them together one look into the folder of each output of which
+memory does not know every part (after a restart, or because something is missing).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from awe_server.data.node_parts import PartKey
 from awe_server.data.nodes import NodeStore
+from awe_server.data.ports import FileFact
 from awe_server.scheduler.holder import may_report
-from awe_server.scheduler.state import State
+from awe_server.scheduler.state import Document, State, Workunit
 from shared_models.ids import ClientId
 from shared_models.messages import Report
 from shared_models.states import FailureKind
+
+#: The name of an output, what the report says of it, if anything, and where its bytes should be.
+_Due = tuple[str, Document | None, PartKey]
 
 
 async def as_delivered(
@@ -19,32 +26,46 @@ async def as_delivered(
 ) -> list[Report]:
     """The reports; those of success whose outputs are not what was uploaded, as failures of kind output.
 
-    What was not uploaded at all is found when the parts are put together. Reports of attempts that their
-    sender may not report are left alone: they are refused, or repeats.
+    Whatever is named must be there as it is said to be, and so must all that may not be missing. Reports of
+    attempts that their sender may not report are left alone: they are refused, or repeats.
     """
-    found: list[Report] = []
-    for r in reports:
-        problem = await _difference(state, nodes, client_id, r) if r.outcome == "done" and r.outputs else ""
+    found = list(reports)
+    due: list[tuple[int, list[_Due]]] = []
+    for at, r in enumerate(reports):
+        unit = state.workunits.get(r.work) if r.outcome == "done" else None
+        if unit and unit.task.outputs and may_report(state, unit, client_id, r.attempt, r.token):
+            due.append((at, list(_due(unit, r))))
+    if not due:
+        return found
+    staged = await nodes.staged(key for _, files in due for _, _, key in files)
+    for at, files in due:
+        problem = next(filter(None, (_difference(*file, staged) for file in files)), "")
         if problem:
-            r = replace(r, outcome="failed", kind=FailureKind.OUTPUT, message=problem)
-        found.append(r)
+            found[at] = replace(found[at], outcome="failed", kind=FailureKind.OUTPUT, message=problem)
     return found
 
 
-async def _difference(state: State, nodes: NodeStore, client_id: ClientId, r: Report) -> str:
-    unit = state.workunits.get(r.work)
-    if unit is None or not may_report(state, unit, client_id, r.attempt, r.token):
+def may_be_missing(io: Document) -> bool:
+    """Whether a workunit is done without this output."""
+    return bool(io["optional"] or io["nofile"])
+
+
+def _due(unit: Workunit, r: Report) -> Iterator[_Due]:
+    said = {output["filename"]: output for output in r.outputs}
+    for io in unit.task.outputs:
+        name = io["filename"]
+        if name in said or not may_be_missing(io):
+            yield name, said.get(name), (io["node"], unit.rank, unit.attempt)
+
+
+def _difference(name: str, said: Document | None, key: PartKey, staged: dict[PartKey, FileFact]) -> str:
+    part = staged.get(key)
+    if part is None:
+        return f"output {name}: nothing was uploaded"
+    if said is None:
         return ""
-    node_of = {io["filename"]: io.get("node") for io in unit.task.outputs}
-    for said in r.outputs:
-        node_id = node_of.get(said["filename"])
-        part = await nodes.staged_part(node_id, unit.rank, unit.attempt) if node_id else None
-        if part is None:
-            continue
-        if part.size != said["size"]:
-            return f"output {said['filename']}: {said['size']} bytes were reported, {part.size} were uploaded"
-        if said["md5"] and part.md5 != said["md5"]:
-            return (
-                f"output {said['filename']}: md5 {said['md5']} was reported, of the upload it is {part.md5}"
-            )
+    if part.size != said["size"]:
+        return f"output {name}: {said['size']} bytes were reported, {part.size} were uploaded"
+    if said["md5"] and part.md5 != said["md5"]:
+        return f"output {name}: md5 {said['md5']} was reported, of the upload it is {part.md5}"
     return ""

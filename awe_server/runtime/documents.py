@@ -48,3 +48,10 @@ class StoredDocuments:
         """How many documents there are for each value of a field."""
         await self._readable()
         return await self._store.count_by(collection, field, where)
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of the field `by`."""
+        await self._readable()
+        return await self._store.sum_by(collection, field, by, where)

@@ -14,8 +14,9 @@ from awe_server.runtime.effects import Effects
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.finish import Finisher
+from awe_server.runtime.foreign import LOOK_S, ForeignFiles
 from awe_server.runtime.node_expiry import NodeExpiry
-from awe_server.runtime.prepare import FOREIGN_TIMEOUT_S, Preparer
+from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
 from shared_models.errors import AweError
@@ -74,8 +75,11 @@ class BackgroundDuties:
         self._folder = folder
         self._fatal = fatal
         self._nodes = nodes
-        self._http = http or httpx.AsyncClient(timeout=FOREIGN_TIMEOUT_S, follow_redirects=True)
-        prepare = Preparer(engine, nodes, self._http, new_id)
+        # How many questions are asked at once is bounded for each host; one host must not use up all.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits)
+        foreign = ForeignFiles(self._http, engine.clock.monotonic)
+        prepare = Preparer(engine, nodes, foreign, new_id)
         self.effects = Effects(prepare, Finisher(engine, nodes), Deleter(engine, nodes))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)

@@ -7,7 +7,9 @@ nothing; DeleteNodes is noted in the store until it is done (deletions.py).
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from awe_server.runtime.deletions import Deleter
@@ -20,8 +22,20 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.2
 MAX_RETRY_S = 30.0
-#: How many of each kind run at once: looking waits for other hosts, finishing writes to our disk.
-LIMITS: dict[type[Any], int] = {PrepareTask: 32, FinishTask: 4, DeleteNodes: 2}
+MAX_LOOKS = 32  #: looks at our own files at once
+MAX_FOREIGN_LOOKS = 8  #: at files of one other host; those of other hosts have their own turn
+MAX_MERGES = 4  #: finishing writes to our disk
+MAX_DELETIONS = 2
+MAX_LANES = 500  #: other hosts with a turn of their own; more share one
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Effects that wait for the same thing, done in order, a few at a time: no lane holds up another."""
+
+    limit: int
+    waiting: deque[Effect] = field(default_factory=deque)
+    running: int = 0
 
 
 class Effects:
@@ -33,25 +47,29 @@ class Effects:
             FinishTask: finish,
             DeleteNodes: delete,
         }
-        self._queues: dict[type[Any], asyncio.Queue[Effect]] = {kind: asyncio.Queue() for kind in LIMITS}
+        self._host_of = prepare.host
+        self._lanes: dict[tuple[type[Any], str], _Lane] = {}
         self._known: dict[Effect, int] = {}  #: effects to be done, and how often each has failed
         self._again: set[Effect] = set()
         self._pauses: dict[Effect, asyncio.TimerHandle] = {}  #: of those that will be tried again
-        self._workers: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_started = False
         #: what keeps a task's effect from being done, by task id; shown by `why`
         self.troubles: dict[str, str] = {}
 
     def start(self) -> None:
         """Begin with what is waiting."""
-        for kind, limit in LIMITS.items():
-            self._workers += [asyncio.create_task(self._work(self._queues[kind])) for _ in range(limit)]
+        self._is_started = True
+        for key in list(self._lanes):
+            self._pump(key)
 
     async def stop(self) -> None:
         """Leave the rest to the next start; safe to call twice."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        self._is_started = False
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def begin(self, effects: Iterable[Effect]) -> None:
         """Do these; one that is under way already is done once more afterwards, not beside it."""
@@ -60,7 +78,37 @@ class Effects:
                 self._again.add(effect)
             else:
                 self._known[effect] = 0
-                self._queues[type(effect)].put_nowait(effect)
+                self._queue(effect)
+
+    def _queue(self, effect: Effect) -> None:
+        host = self._host_of(effect) if isinstance(effect, PrepareTask) else ""
+        if host and isinstance(effect, PrepareTask):
+            self.troubles.setdefault(effect.task_id, f"{host} is asked, or will be, how big they are")
+        key = (type(effect), host)
+        if key not in self._lanes and len(self._lanes) >= MAX_LANES:
+            key = (type(effect), "others" if host else "")
+        lane = self._lanes.setdefault(key, _Lane(_limit(*key)))
+        lane.waiting.append(effect)
+        self._pump(key)
+
+    def _pump(self, key: tuple[type[Any], str]) -> None:
+        """Start what has its turn; a lane without anything to do is dropped."""
+        lane = self._lanes[key]
+        while self._is_started and lane.waiting and lane.running < lane.limit:
+            effect = lane.waiting.popleft()
+            if effect not in self._known:
+                continue
+            lane.running += 1
+            task = asyncio.create_task(self._try(effect))
+            self._running.add(task)
+            task.add_done_callback(lambda task: self._over(key, task))
+        if not lane.waiting and not lane.running:
+            del self._lanes[key]
+
+    def _over(self, key: tuple[type[Any], str], task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._lanes[key].running -= 1
+        self._pump(key)
 
     def abandon(self) -> None:
         """Forget all: the state is read anew, and asks again for what is needed."""
@@ -70,17 +118,11 @@ class Effects:
             pause.cancel()
         self._pauses.clear()
         self.troubles.clear()
-        for queue in self._queues.values():
-            while not queue.empty():
-                queue.get_nowait()
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.running}
+        for lane in self._lanes.values():
+            lane.waiting.clear()
 
-    async def _work(self, queue: asyncio.Queue[Effect]) -> None:
-        while True:
-            effect = await queue.get()
-            if effect in self._known:
-                await self._try(effect, queue)
-
-    async def _try(self, effect: Effect, queue: asyncio.Queue[Effect]) -> None:
+    async def _try(self, effect: Effect) -> None:
         """Do it, or do it again later; pauses grow, and hold up no other effect."""
         try:
             await self._carry_out[type(effect)](effect)
@@ -92,18 +134,18 @@ class Effects:
             delay_s = min(FIRST_RETRY_S * 2 ** min(failures, 16), MAX_RETRY_S)
             self._note_trouble(effect, exc)
             loop = asyncio.get_running_loop()
-            self._pauses[effect] = loop.call_later(delay_s, self._go_on, effect, queue)
+            self._pauses[effect] = loop.call_later(delay_s, self._go_on, effect)
             return
         self._known.pop(effect, None)
+        if isinstance(effect, PrepareTask | FinishTask):
+            self.troubles.pop(effect.task_id, None)
         if effect in self._again:
             self._again.discard(effect)
             self.begin([effect])
-        if isinstance(effect, PrepareTask | FinishTask):
-            self.troubles.pop(effect.task_id, None)
 
-    def _go_on(self, effect: Effect, queue: asyncio.Queue[Effect]) -> None:
+    def _go_on(self, effect: Effect) -> None:
         del self._pauses[effect]
-        queue.put_nowait(effect)
+        self._queue(effect)
 
     def _note_trouble(self, effect: Effect, exc: Exception) -> None:
         reason = exc.message if isinstance(exc, AweError) else f"{type(exc).__name__}: {exc}"
@@ -116,3 +158,9 @@ class Effects:
             exc_info=None if expected else exc,
             extra={"effect": type(effect).__name__, "reason": reason},
         )
+
+
+def _limit(kind: type[Any], host: str) -> int:
+    if kind is PrepareTask:
+        return MAX_FOREIGN_LOOKS if host else MAX_LOOKS
+    return MAX_MERGES if kind is FinishTask else MAX_DELETIONS

@@ -30,13 +30,14 @@ from awe_server.store.base import (
     Collection,
     Delete,
     DeleteWhere,
+    Document,
     Operation,
     Put,
     Store,
     check_storable,
 )
 from awe_server.store.errors import StoreLocked
-from shared_models.errors import AweError, ShuttingDown, Starting, StoreUnavailable
+from shared_models.errors import AweError, NotConfirmed, ShuttingDown, Starting, StoreUnavailable
 from shared_models.ids import ClientId
 
 log = logging.getLogger(__name__)
@@ -143,11 +144,11 @@ class Engine(JobDocuments):
     ) -> T:
         """Run a transition now; return its result when everything marked so far is durable.
 
-        Raises what the transition refuses with, or StoreUnavailable when the store did not take the batch in
+        Raises what the transition refuses with, or NotConfirmed when the store did not take the batch in
         commit_wait_s (the change stays and will be committed).
         """
         result = self.run(transition, *args, **kwargs)
-        await self._committer.settled()
+        await self.confirmed()
         return result
 
     async def do_with(
@@ -161,7 +162,7 @@ class Engine(JobDocuments):
         check_storable(ops)
         result = self.run(transition, *args, **kwargs)
         self._add(ops)
-        await self._committer.settled()
+        await self.confirmed()
         return result
 
     async def look(self, view: Callable[Concatenate[State, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -174,16 +175,31 @@ class Engine(JobDocuments):
         """Return when everything marked so far is durable."""
         await self._committer.settled()
 
+    async def confirmed(self) -> None:
+        """As `settled`, for who has changed something. Raises NotConfirmed: it may still become durable."""
+        try:
+            await self._committer.settled()
+        except (StoreUnavailable, ShuttingDown) as exc:
+            raise NotConfirmed from exc
+
+    async def answering(self) -> None:
+        """Return once the store answers, as far as is known; for what must not be begun twice.
+
+        Raises StoreUnavailable: nothing was begun.
+        """
+        if self._committer.trouble:
+            await self._committer.settled()
+
     # -- documents -------------------------------------------------------------------------------------------
 
     async def put(self, *operations: Operation) -> None:
         """Store documents that are not the scheduler's (nodes, users), in the same group commit.
 
-        Raises InvalidDocument for one that cannot be stored.
+        Raises InvalidDocument for one that cannot be stored, NotConfirmed.
         """
         check_storable(operations)
         self._add(operations)
-        await self._committer.settled()
+        await self.confirmed()
 
     def _add(self, operations: Iterable[Operation]) -> None:
         self._check_loaded()
@@ -279,6 +295,11 @@ class Engine(JobDocuments):
     def store_name(self) -> str:
         """The store, without secrets."""
         return self._store.name
+
+    @property
+    def lease(self) -> Document | None:
+        """The store's claim to be the only writer, where that can run out; for /health."""
+        return self._store.lease
 
     @property
     def commits(self) -> tuple[int, int]:

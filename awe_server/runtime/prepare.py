@@ -1,25 +1,26 @@
 """Look at a task's data before it is cut: do the inputs exist, how big are they, where to cut."""
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
-import httpx
 
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.split import enough, index_candidates, part_input, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
 from shared_models.archives import ARCHIVE_TAG, is_archive, node_name
-from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable
+from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable, Starting
 
 log = logging.getLogger(__name__)
 
-FOREIGN_TIMEOUT_S = 10.0
+FOREIGN_LOOK_S = 60.0  #: for all foreign inputs of a task together; sizes not known by then stay so
 
 
 class Refused(Exception):
@@ -37,12 +38,21 @@ class Preparer:
     """Carries out PrepareTask."""
 
     def __init__(
-        self, engine: Engine, nodes: NodeStore, http: httpx.AsyncClient, new_id: Callable[[], str]
+        self, engine: Engine, nodes: NodeStore, foreign: ForeignFiles, new_id: Callable[[], str]
     ) -> None:
         self._engine = engine
         self._nodes = nodes
-        self._http = http
+        self._foreign = foreign
         self._new_id = new_id
+
+    def host(self, effect: PrepareTask) -> str:
+        """The foreign host that this look has to wait for, "" if it needs none or nobody can say now."""
+        try:
+            task = self._task(effect)
+        except Starting:
+            return ""
+        files = (*task.inputs, *task.predata) if task else ()
+        return next((host for io in files if (host := host_of(io))), "")
 
     async def __call__(self, effect: PrepareTask) -> None:
         """Find the facts and hand them to the scheduler, with the output nodes in the same batch."""
@@ -77,21 +87,24 @@ class Preparer:
 
     async def _look(self, task: Task) -> _Findings:
         found = _Findings()
-        for io in (*task.inputs, *task.predata):
-            fact = await (self._foreign(io, found) if io["url"] else self._own(io))
-            found.inputs.append(fact)
-            if io["shockindex"] and io["url"]:
-                why = "it is not in this server's node store"
-                found.notes.append(f"no index '{io['shockindex']}' for {io['filename']}: {why}")
-            elif io["shockindex"] and fact.size_bytes:
-                await self._index(io, io["shockindex"], found)
+        files = (*task.inputs, *task.predata)
+        facts = {io["filename"]: await self._own(io, found) for io in files if not io["url"]}
+        facts |= await self._foreign_facts([io for io in files if io["url"]], found)
+        found.inputs = [facts[io["filename"]] for io in files]
         kinds = index_candidates(task)
         source = part_input(task) if kinds else None
         if source is not None:
             await self._choose_index(task, source, kinds, found)
         return found
 
-    async def _own(self, io: Document) -> InputFact:
+    async def _own(self, io: Document, found: _Findings) -> InputFact:
+        fact = await self._own_file(io)
+        if io["shockindex"] and fact.size_bytes:
+            why = f"no index '{io['shockindex']}' for {io['filename']}"
+            await self._index(io, io["shockindex"], found, why)
+        return fact
+
+    async def _own_file(self, io: Document) -> InputFact:
         name, node_id = io["filename"], io["node"]
         if not node_id or node_id == "-":
             raise Refused(f"input file {name} not available: nothing produced it")
@@ -109,21 +122,33 @@ class Preparer:
             raise Refused(f"input file {name} not available: {exc.message}") from exc
         return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
 
-    async def _foreign(self, io: Document, found: _Findings) -> InputFact:
-        """Ask for the size as far as the other side tells it; an unknown size stops nobody."""
-        size_bytes = 0
-        try:
-            if io["node"]:
-                reply = await self._http.get(f"{io['host']}/node/{io['node']}")
-                size_bytes = int(reply.raise_for_status().json()["data"]["file"]["size"])
-            else:
-                reply = await self._http.head(io["url"])
-                size_bytes = int(reply.raise_for_status().headers["content-length"])
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as exc:
-            reason = str(exc) or type(exc).__name__
-            log.info("input_size_unknown", extra={"file": io["filename"], "reason": reason})
-            found.notes.append(f"size of {io['filename']} is not known")
-        return InputFact(io["filename"], io["node"], max(size_bytes, 0), url=io["url"])
+    async def _foreign_facts(self, files: list[Document], found: _Findings) -> dict[str, InputFact]:
+        """Ask for all sizes at once, as far as the other sides tell them; an unknown one stops nobody."""
+        sizes: dict[str, int] = {}
+        reasons: dict[str, str] = {}
+
+        async def ask(io: Document) -> None:
+            try:
+                sizes[io["filename"]] = await self._foreign.size(io)
+            except Unknown as exc:
+                reasons[io["filename"]] = str(exc)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOREIGN_LOOK_S), asyncio.TaskGroup() as group:
+                for io in files:
+                    group.create_task(ask(io))
+        facts: dict[str, InputFact] = {}
+        for io in files:
+            name = io["filename"]
+            if name not in sizes:
+                reason = reasons.get(name, f"not told within {FOREIGN_LOOK_S:g} s")
+                log.info("input_size_unknown", extra={"file": name, "reason": reason})
+                found.notes.append(f"size of {name} is not known: {reason}")
+            facts[name] = InputFact(name, io["node"], sizes.get(name, 0), url=io["url"])
+            if io["shockindex"]:
+                why = "it is not in this server's node store"
+                found.notes.append(f"no index '{io['shockindex']}' for {name}: {why}")
+        return facts
 
     async def _choose_index(
         self, task: Task, source: Document, kinds: tuple[str, ...], found: _Findings
@@ -136,18 +161,19 @@ class Preparer:
             found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
             return
         for kind in kinds:
-            index = await self._index(source, kind, found)
+            index = await self._index(source, kind, found, "not split")
             if index is None:
                 return
             found.index = index
             if enough(task, index.total_units):
                 return
 
-    async def _index(self, io: Document, kind: str, found: _Findings) -> IndexFact | None:
+    async def _index(self, io: Document, kind: str, found: _Findings, otherwise: str) -> IndexFact | None:
+        """Build an index of an input; if that cannot be, note what follows from it."""
         try:
             return await self._nodes.build_index(io["node"], kind)
         except NotCuttable as exc:
-            found.notes.append(f"not split: {exc.message}")
+            found.notes.append(f"{otherwise}: {exc.message}")
             return None
         except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc

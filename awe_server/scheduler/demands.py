@@ -162,6 +162,14 @@ def demand_of(state: State, task: Task) -> Demand:
     return task.demand
 
 
+def demand_as_is(state: State, task: Task) -> Demand:
+    """The demand a task belongs to or would belong to, to look at: nothing is made part of the state."""
+    if task.demand is not None:
+        return task.demand
+    key = demand_key(task, state.rules.file_roots)
+    return state.demands.get(key) or Demand(key)
+
+
 def has_work(task: Task) -> bool:
     """Whether a workunit of the task may be handed out now, queue and clients aside."""
     return (

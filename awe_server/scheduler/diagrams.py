@@ -34,7 +34,8 @@ _SECTIONS = (
         "Workunit",
         "A lease exists exactly while a workunit is in `checkout`. Ranks that were never handed out are not"
         " stored; they are shown as `queued`, or `suspend` with their job. Recompute and resubmit do not move"
-        " workunits: they remove them, and the next attempt of a rank has a higher number than any before.",
+        " workunits: they remove them, and the next attempt of a rank has a higher number than any before. So"
+        " has one whose result was lost before the outputs were made whole: it is done again after resume.",
         diagram(WORKUNIT_MOVES),
     ),
     (

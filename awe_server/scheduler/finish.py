@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.failure import halt_task
 from awe_server.scheduler.progress import close_task, note, with_outputs
-from awe_server.scheduler.state import Context, State, Task
-from shared_models.ids import TaskId
+from awe_server.scheduler.state import Context, State, Task, Workunit
+from shared_models.ids import TaskId, WorkunitId
 
 __all__ = ["OutputFact", "task_finished", "task_unfinishable"]
 
@@ -32,11 +32,22 @@ def task_finished(
     close_task(state, ctx, task)
 
 
-def task_unfinishable(state: State, ctx: Context, task_id: TaskId, generation: int, reason: str) -> None:
-    """The outputs cannot be made whole: suspend task and job with the reason; resume tries again."""
+def task_unfinishable(
+    state: State, ctx: Context, task_id: TaskId, generation: int, reason: str, lost: Sequence[int] = ()
+) -> None:
+    """The outputs cannot be made whole: suspend task and job with the reason; resume tries again.
+
+    `lost` are the ranks whose results are not to be found any more: these and no others are done again then.
+    """
     task = _finishing(state, task_id, generation)
     if task is None:
         return
+    for rank in lost:
+        unit = Workunit(WorkunitId(f"{task.wuid_prefix}{rank}"), task, rank)
+        unit.attempt = task.max_attempt
+        task.units[rank] = unit
+        state.workunits[unit.id] = unit
+    task.done -= len(lost)
     halt_task(state, ctx, task, "finishing", reason)
 
 

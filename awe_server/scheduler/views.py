@@ -3,14 +3,14 @@
 from functools import lru_cache
 
 from awe_server.scheduler.state import Changes, Client, Document, Job, State, Task, Workunit
-from shared_models.ids import WorkunitId, make_workunit_id, split_workunit_id
+from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workunit_id
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME, rfc3339
 
 #: All workunits of one batch carry the same few times.
 _time = lru_cache(maxsize=1024)(rfc3339)
 
-_PRISTINE_STATE = {
+_PRISTINE_STATE: dict[str, WorkunitState] = {
     TaskState.SUSPEND: WorkunitState.SUSPEND,
     TaskState.FAILED_PERMANENT: WorkunitState.FAILED_PERMANENT,
 }
@@ -117,13 +117,42 @@ def unit_document(unit: Workunit) -> Document:
 
 def pristine_document(task: Task, rank: int) -> Document:
     """What a rank that was never handed out looks like: no document of it is stored."""
-    state = _PRISTINE_STATE.get(task.state, WorkunitState.QUEUED)
-    if task.job.state is JobState.SUSPEND:
-        state = WorkunitState.SUSPEND
+    state = pristine_state(task.state, task.job.state)
+    return _pristine(task.job.id, task.id, rank, state, task.generation)
+
+
+def pristine_state(task_state: str, job_state: str) -> WorkunitState:
+    """The state of a task's ranks that were never handed out."""
+    if job_state == JobState.SUSPEND:
+        return WorkunitState.SUSPEND
+    return _PRISTINE_STATE.get(task_state, WorkunitState.QUEUED)
+
+
+def stored_fresh_ranks(task: Document) -> range:
+    """The ranks of a stored task that were never handed out."""
+    return range(task["fresh_rank"], stored_ranks(task).stop) if task["_is_cut"] else range(0)
+
+
+def stored_ranks(task: Document) -> range:
+    """All ranks of a stored task; none before it was cut."""
+    if not task["_is_cut"]:
+        return range(0)
+    return range(1) if task["totalwork"] == 1 else range(1, task["totalwork"] + 1)
+
+
+def stored_pristine_document(job: Document, task: Document, rank: int) -> Document | None:
+    """As `pristine_document`, of a job that has left memory; None for a rank that was handed out."""
+    if rank not in stored_fresh_ranks(task):
+        return None
+    state = pristine_state(task["state"], job["state"])
+    return _pristine(job["id"], task["id"], rank, state, task["generation"])
+
+
+def _pristine(job_id: str, task_id: str, rank: int, state: WorkunitState, generation: int) -> Document:
     return {
-        "id": make_workunit_id(task.id, rank),
-        "jobid": task.job.id,
-        "taskid": task.id,
+        "id": make_workunit_id(TaskId(task_id), rank),
+        "jobid": job_id,
+        "taskid": task_id,
         "rank": rank,
         "state": state.value,
         "failed": 0,
@@ -138,7 +167,7 @@ def pristine_document(task: Task, rank: int) -> Document:
         "perf": None,
         "outputs": None,
         "_token": "",
-        "generation": task.generation,
+        "generation": generation,
         "not_before": ZERO_TIME,
         "_input_failures": 0,
         "_node_failures": 0,

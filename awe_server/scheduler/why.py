@@ -10,7 +10,16 @@ from math import ceil
 from typing import TypedDict
 
 from awe_server.scheduler.checkout import could_run, left
-from awe_server.scheduler.demands import CLOSED, PREDICATES, Demand, demand_of, has_work, too_small, unfit
+from awe_server.scheduler.demands import (
+    CLOSED,
+    PREDICATES,
+    Demand,
+    DemandKey,
+    demand_as_is,
+    has_work,
+    too_small,
+    unfit,
+)
 from awe_server.scheduler.holder import refusal
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
@@ -98,8 +107,8 @@ class _Look:
         self._state = state
         self._ctx = ctx
         self._live = [client for client in state.clients.values() if client.is_live]
-        self._demands: dict[Demand, str] = {}
-        self._fitting: dict[Demand, list[Client]] = {}
+        self._demands: dict[DemandKey, str] = {}
+        self._fitting: dict[DemandKey, list[Client]] = {}
         #: Few are on any list; others need not be compared with the clients.
         self._skipped = {id for client in self._live for id in client.skip}
 
@@ -151,10 +160,10 @@ class _Look:
             return ""
         if self._state.queue_suspended:
             return "queue is suspended"
-        demand = demand_of(self._state, task)
-        if demand not in self._demands:
-            self._demands[demand] = self._demand(demand)
-        return self._demands[demand]
+        demand = demand_as_is(self._state, task)
+        if demand.key not in self._demands:
+            self._demands[demand.key] = self._demand(demand)
+        return self._demands[demand.key]
 
     def unit(self, unit: Workunit) -> str:
         """What a workunit that was handed out before waits for."""
@@ -227,11 +236,11 @@ class _Look:
         """Name the clients that could run a workunit if it had not failed there; "" if another can."""
         if unit.id not in self._skipped:
             return ""
-        demand = demand_of(self._state, unit.task)
-        fitting = self._fitting.get(demand)
+        demand = demand_as_is(self._state, unit.task)
+        fitting = self._fitting.get(demand.key)
         if fitting is None:
             fitting = [client for client in self._live if unfit(demand, client) is None]
-            self._fitting[demand] = fitting
+            self._fitting[demand.key] = fitting
         if not fitting or any(could_run(demand, unit, client) for client in fitting):
             return ""
         names = _names("", [client.name or client.id for client in fitting])

@@ -30,6 +30,9 @@ COLLECTIONS: tuple[Collection, ...] = (
 #: Bumped whenever stored documents change their form; a store of another version is refused at open.
 FORMAT_VERSION = 3
 
+#: Steps of a batch that a store turns into its own form at once; more in a thread, so that others are served.
+INLINE_STEPS = 500
+
 
 @dataclass(slots=True, frozen=True)
 class Put:
@@ -117,6 +120,13 @@ class Store(Protocol):
     #: For /health and logs, without secrets: "sqlite:/path", "mongodb://host/db", "memory".
     name: str
 
+    @property
+    def lease(self) -> Document | None:
+        """The claim to be the only writer, `{"epoch", "until"}`, while it is held.
+
+        None for a store whose claim is a lock that cannot run out.
+        """
+
     async def open(self) -> None:
         """Connect, take the writer's lock, check the format version.
 
@@ -127,7 +137,10 @@ class Store(Protocol):
         """Give the lock back; safe to call twice and before open."""
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch; durable on return. The documents are copied before the first wait.
+        """Apply a batch; durable on return.
+
+        The documents are copied before the first wait; those of a batch of more than INLINE_STEPS are copied
+        in a thread, and must not change until this returns.
 
         Raises StoreUnavailable (nothing or a prefix was applied; repeating is safe), InvalidDocument (nothing
         was applied; repeating is vain: see documents.py), LeaseGone (another server writes now; stop).
@@ -150,6 +163,14 @@ class Store(Protocol):
         self, collection: Collection, field: str, where: Sequence[Match] = ()
     ) -> dict[str, int]:
         """How many matching documents there are for each value of a top-level field."""
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a top-level number over the matching documents, for each text of another field `by`.
+
+        A missing number counts as 0; documents without that text are left out.
+        """
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a dotted field, sorted."""

@@ -60,8 +60,14 @@ class Lease:
         self._offset_s = 0.0  #: server's wall clock minus our monotonic clock
         self._renewed_at = 0.0
         self._epoch = 0
+        self._until_known = ZERO_TIME  #: as of the last renewal
         self.length_s = length_s
         self.is_lost = False
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What people may want to know of it."""
+        return {"epoch": self._epoch, "until": self._until_known}
 
     async def take(self, *, wait: bool = False) -> None:
         """Become the writer.
@@ -100,12 +106,13 @@ class Lease:
     async def renew(self, session: Any = None) -> None:
         """Renew, as part of a transaction if one is given. Raises LeaseGone if somebody else took over."""
         started = time.monotonic()
-        change = {"$set": {"until": self._until()}, "$inc": {"renewals": 1}}
+        until = self._until()
+        change = {"$set": {"until": until}, "$inc": {"renewals": 1}}
         result = await self._meta.update_one({"_id": "lease", "epoch": self._epoch}, change, session=session)
         if not result.matched_count:
             self.is_lost = True
         self.require()
-        self._renewed_at = started
+        self._renewed_at, self._until_known = started, until
 
     def require(self) -> None:
         """Raise LeaseGone once the lease was seen to be lost."""
@@ -128,7 +135,7 @@ class Lease:
 
     async def _claim(self, seen: dict[str, Any]) -> bool:
         """Become the owner, if nothing happened since it was seen and no transaction locks it."""
-        started = time.monotonic()
+        started, until = time.monotonic(), self._until()
         lsid = seen["owner"].get("lsid")
         if lsid and lsid != self._owner.get("lsid"):
             await self._server.end_session(lsid)
@@ -137,14 +144,14 @@ class Lease:
                 result = await self._meta.update_one(
                     {"_id": "lease", "epoch": seen["epoch"], "renewals": seen["renewals"]},
                     {
-                        "$set": {"owner": self._owner, "domain": self._domain, "until": self._until()},
+                        "$set": {"owner": self._owner, "domain": self._domain, "until": until},
                         "$inc": {"epoch": 1, "renewals": 1},
                     },
                     session=session,
                 )
         except Busy:
             return False
-        self._epoch, self._renewed_at = seen["epoch"] + 1, started
+        self._epoch, self._renewed_at, self._until_known = seen["epoch"] + 1, started, until
         return bool(result.matched_count)
 
     async def _read_clock(self) -> float | None:

@@ -30,6 +30,11 @@ class MemoryStore:
         self._collections: dict[Collection, dict[str, Document]] = {name: {} for name in COLLECTIONS}
         self._is_open = False
 
+    @property
+    def lease(self) -> Document | None:
+        """Nobody else can get at it."""
+        return None
+
     async def open(self) -> None:
         """Make it usable; documents of before a close are still there."""
         self._is_open = True
@@ -84,6 +89,16 @@ class MemoryStore:
         return dict(
             Counter(group_name(lookup(document, field)) for document in self._where(collection, where))
         )
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        sums: dict[str, float] = {}
+        for document in self._where(collection, where):
+            if isinstance(key := document.get(by), str):
+                sums[key] = sums.get(key, 0.0) + (document.get(field) or 0)
+        return sums
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""

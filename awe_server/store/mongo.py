@@ -25,6 +25,7 @@ from pymongo.read_concern import ReadConcern
 from awe_server.store.base import (
     COLLECTIONS,
     FORMAT_VERSION,
+    INLINE_STEPS,
     Collection,
     Delete,
     Document,
@@ -64,7 +65,6 @@ _NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authenticati
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
-_INLINE_STEPS = 500  #: steps of a batch that are turned into the driver's at once; more in a thread
 
 
 class MongoStore:
@@ -94,6 +94,11 @@ class MongoStore:
         self._renewal: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._refused = ""  #: the session that the server did not let us end
+
+    @property
+    def lease(self) -> Document | None:
+        """The lease, as far as this server knows, while it is held."""
+        return None if self._lease is None or self._lease.is_lost else self._lease.shown
 
     async def open(self, *, wait: bool = False) -> None:
         """Connect and become the writer; `wait`: for as long as another server is the writer.
@@ -239,7 +244,7 @@ class MongoStore:
         lease.require()
         if not batch:
             return
-        runs = list(_runs(batch)) if len(batch) <= _INLINE_STEPS else await asyncio.to_thread(_listed, batch)
+        runs = list(_runs(batch)) if len(batch) <= INLINE_STEPS else await asyncio.to_thread(_listed, batch)
         async with self._writing:
             with _translated(self.name, "write"):
                 if self._has_transactions:
@@ -315,6 +320,18 @@ class MongoStore:
                 name = group_name(group["_id"])
                 counts[name] = counts.get(name, 0) + group["documents"]
         return counts
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        stages = [
+            {"$match": conditions(collection, where)},
+            {"$group": {"_id": f"${path(by)}", "total": {"$sum": f"${path(field)}"}}},
+        ]
+        with self._reading():
+            groups = [group async for group in self._database[collection].aggregate(stages)]
+        return {group["_id"]: float(group["total"]) for group in groups if isinstance(group["_id"], str)}
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from awe_server.store import sqlite_file, sqlite_query
-from awe_server.store.base import Collection, DeleteWhere, Document, Match, Operation, Page, Put, Query
+from awe_server.store.base import (
+    INLINE_STEPS,
+    Collection,
+    DeleteWhere,
+    Document,
+    Match,
+    Operation,
+    Page,
+    Put,
+    Query,
+)
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
@@ -79,6 +89,11 @@ class SqliteStore:
         self._queries: _Connection | None = None
         self._next_truncation = 0.0
 
+    @property
+    def lease(self) -> Document | None:
+        """The lock on the directory cannot run out."""
+        return None
+
     async def open(self) -> None:
         """Own the directory, look at the file, open it. Waits up to OPEN_WAIT_S for a file that is busy."""
         if self._writer is not None:
@@ -135,10 +150,12 @@ class SqliteStore:
             await writer.close()
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch as one transaction, on disk when it returns. The writer's thread makes its rows."""
+        """Apply a batch as one transaction, on disk when it returns."""
         writer = _opened(self._writer)
-        if batch:
+        if len(batch) > INLINE_STEPS:
             await writer.run("write", lambda db: self._apply(db, list(_steps(batch))))
+        elif steps := list(_steps(batch)):
+            await writer.run("write", lambda db: self._apply(db, steps))
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -218,6 +235,23 @@ class SqliteStore:
                 parameters,
             )
             return {group_name(bool(key) if flag else key): count for key, flag, count in rows}
+
+        return await _opened(self._queries).run("read", work)
+
+    async def sum_by(
+        self, collection: Collection, field: str, by: str, where: Sequence[Match] = ()
+    ) -> dict[str, float]:
+        """The sum of a number for each text of `by`."""
+        condition, values = sqlite_query.where(collection, where)
+        parameters = [sqlite_query.json_path(by), sqlite_query.json_path(field), *values]
+
+        def work(db: sqlite3.Connection) -> dict[str, float]:
+            rows = db.execute(
+                "SELECT json_extract(doc, ?), total(json_extract(doc, ?)) "
+                f"FROM {collection} WHERE {condition} GROUP BY 1",
+                parameters,
+            )
+            return {key: total for key, total in rows if isinstance(key, str)}
 
         return await _opened(self._queries).run("read", work)
 

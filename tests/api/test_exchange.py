@@ -9,9 +9,11 @@ import anyio
 import pytest
 
 from awe_server.data import indexes
+from awe_server.data.parts import PartStore
 from shared_models.limits import MAX_VALUES
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
+from tests.unit.data.port import stream
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +134,10 @@ async def test_F_02_no_part_of_an_input_that_was_replaced_is_given(api: Api, nat
     job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, **cut})
     await api.state_of(job, "queued")
     assert len(await native.take(1)) == 1
+    native.held = []
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
     await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("in.txt", b"a\nB\nc\n")})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
     assert await native.take(2) == []
     shown = await api.state_of(job, "suspend")
     assert "in.txt was replaced after it was cut" in shown["notes"]
@@ -212,15 +217,15 @@ async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
 ) -> None:
     """The newer one may come while the older one is still being made durable."""
     engine = api.services.engine
-    settled = engine.settled
+    confirmed = engine.confirmed
     slow = anyio.Event()
 
     async def settle_slowly() -> None:
-        monkeypatch.setattr(engine, "settled", settled)
+        monkeypatch.setattr(engine, "confirmed", confirmed)
         await slow.wait()
-        await settled()
+        await confirmed()
 
-    monkeypatch.setattr(engine, "settled", settle_slowly)
+    monkeypatch.setattr(engine, "confirmed", settle_slowly)
     replies: list[Any] = []
 
     async def wait() -> None:
@@ -229,7 +234,7 @@ async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            await eventually(lambda: engine.settled is settled)
+            await eventually(lambda: engine.confirmed is confirmed)
             await native.exchange()
             slow.set()
     assert replies[0]["superseded"] is True
@@ -408,6 +413,65 @@ async def test_bytes_that_differ_from_their_report_fail_the_attempt(
     assert (work["state"], work["failed"], work["notes"]) == ("queued", 1, reason)
     reply = await native.exchange(reports=[report])
     assert [row["result"] for row in reply["results"]] != ["accepted"]
+
+
+@pytest.mark.parametrize("says", [[], [{"filename": "out", "size": 5, "md5": FIVE_MD5}]])
+async def test_an_output_that_was_never_uploaded_fails_the_attempt(
+    api: Api, native: Native, says: list[dict[str, Any]]
+) -> None:
+    task = {"taskid": "0", "cmd": {"name": "x"}, "outputs": [{"filename": "out"}], "totalwork": 2}
+    job = await api.submit(task)
+    await api.state_of(job, "queued")
+    for attempt in (1, 2, 3):
+        [grant, *_] = await native.take()
+        assert (grant["rank"], grant["attempt"]) == (1, attempt)
+        reply = await native.exchange(reports=[native.report(grant, outputs=says)])
+        assert [row["result"] for row in reply["results"]] == ["accepted"]
+        work = await api.ok("GET", f"/work/{grant['id']}")
+        assert (work["failed"], work["notes"]) == (attempt, "output out: nothing was uploaded")
+    shown = await api.ok("GET", f"/job/{job['id']}")
+    assert (shown["state"], shown["lastfailed"]) == ("suspend", grant["id"])
+    assert "output out: nothing was uploaded" in shown["notes"]
+
+
+@pytest.mark.parametrize("key", ["optional", "nofile"])
+async def test_an_output_that_may_be_missing_is_missed_only_if_the_report_names_it(
+    api: Api, native: Native, key: str
+) -> None:
+    outputs = [{"filename": "out", key: True}]
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "outputs": outputs, "totalwork": 2})
+    await api.state_of(job, "queued")
+    first, second = await native.take(2)
+    said = [{"filename": "out", "size": 5, "md5": ""}]
+    await native.exchange(reports=[native.report(first, outputs=said), native.report(second, outputs=[])])
+    works = [await api.ok("GET", f"/work/{grant['id']}") for grant in (first, second)]
+    assert [(work["state"], work["failed"]) for work in works] == [("queued", 1), ("completed", 0)]
+
+
+async def test_a_batch_of_reports_looks_once_into_each_folder_and_awaits_nothing_else(
+    api: Api, native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, present = list[str](), PartStore.present
+
+    def counted(self: PartStore, node_id: str) -> Any:
+        looks.append(node_id)
+        return present(self, node_id)
+
+    outputs = [{"filename": "a"}, {"filename": "b"}]
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "outputs": outputs, "totalwork": 40})
+    job = await api.state_of(job, "queued")
+    nodes = [io["node"] for io in job["tasks"][0]["outputs"]]
+    grants = await native.take(40)
+    for grant in grants:
+        for node in nodes:
+            await api.services.nodes.put_part(node, grant["rank"], 1, stream(b"hello"))
+    monkeypatch.setattr(PartStore, "present", counted)
+    await native.exchange(reports=[native.report(grant) for grant in grants[:20]])
+    assert looks == []
+    api.services.nodes._staged.clear()
+    await native.exchange(reports=[native.report(grant) for grant in grants[20:39]])
+    assert sorted(looks) == sorted(nodes)
+    assert (await api.ok("GET", f"/job/{job['id']}"))["tasks"][0]["remainwork"] == 1
 
 
 async def test_who_skips_a_workunit_is_woken_when_the_only_other_client_takes_no_more(

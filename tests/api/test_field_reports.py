@@ -374,16 +374,16 @@ async def test_F_02_what_is_to_be_unpacked_and_is_no_gzip_file_fails_the_task(
 
 
 @pytest.mark.parametrize("index", ["record", "size"])
-async def test_F_02_an_input_that_is_replaced_while_it_is_handed_out_stops_the_task(
-    api: Api, index: str
-) -> None:
+async def test_F_02_an_input_that_was_replaced_between_two_parts_stops_the_task(api: Api, index: str) -> None:
     content = READS * 36  # four units of 1 MiB
     node = await api.ok("POST", "/node", files={"upload": ("reads.fastq", content)})
     inputs = [{"filename": "reads.fastq", "node": node["id"]}]
     job = await api.submit(task("0", inputs=inputs, totalwork=3, partinfo={"index": index}))
     await api.state_of(job, "queued")
     await api.report(await api.checkout(await api.register()))
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
     await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq", content + READS)})
+    await api.ok("PUT", f"/job/{job['id']}?resume")
     await api.refused("GET", f"/work?client={(await api.register())['id']}", 400, "no_work")
     shown = await api.state_of(job, "suspend")
     assert "input file reads.fastq was replaced after it was cut" in shown["notes"]

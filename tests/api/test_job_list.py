@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from awe_server.api import job_list
+from awe_server.api import job_list, job_min
 from tests.api.conftest import Api
+from tests.support.eventually import eventually
 from tests.support.golden import recorded, shape_problems
 
 pytestmark = pytest.mark.anyio
@@ -181,6 +182,22 @@ async def test_minimal_rows_are_awes(api: Api) -> None:
     assert row["state"] == ["queued"]
 
 
+async def test_a_minimal_row_is_enough_for_a_list_of_jobs(api: Api) -> None:
+    cut = {"cmd": {"name": "x"}, "partinfo": {"index": "none"}}
+    tasks = [{"taskid": "a", "totalwork": 3, **cut}, {"taskid": "b", "totalwork": 1, **cut}]
+    job = await api.submit(*tasks, user="anna", noretry=True)
+    client = await api.register()
+    works = [await api.checkout(client) for _ in range(4)]
+    await api.report(works[0])
+    facts = ("jid", "user", "job_state", "totalwork", "remainwork")
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert [row[key] for key in facts] == [job["jid"], "anna", "in-progress", 4, 3]
+    await api.report(works[1], "failed-permanent")
+    await eventually(lambda: job["id"] not in api.services.engine.state.jobs)
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert [row[key] for key in facts] == [job["jid"], "anna", "failed-permanent", 4, 3]
+
+
 async def test_a_minimal_row_names_the_task_that_failed_and_none_that_begins_alike(api: Api) -> None:
     tasks = [{"taskid": name, "cmd": {"name": "x"}} for name in ("map", "map_reads")]
     job = await api.submit({**tasks[0], "cmd": {"name": "else"}}, tasks[1], noretry=True)
@@ -198,14 +215,62 @@ async def test_distinct_values_of_a_field(api: Api) -> None:
     assert "non-indexed" in text
 
 
-async def test_a_page_with_too_many_tasks_says_what_to_do(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_of_very_many_tasks_fails_no_list(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_list, "MAX_LISTED_TASKS", 3)
-    for _ in range(4):
-        await api.submit()
-    [text] = await api.refused("GET", "/job", 413, "too_large")
-    assert "verbosity=job" in text
+    for count in (1, 4, 2, 1):
+        await api.submit(*({"taskid": str(i), "cmd": {"name": "x"}} for i in range(count)))
+    rows = (await get(api, "order=jid&direction=asc"))["data"]
+    assert [len(row.get("tasks", ())) for row in rows] == [1, 0, 2, 0]
+    assert [row.get("tasks_omitted") for row in rows] == [None, 4, None, 1]
+    assert "tasks" not in rows[1]
     assert len((await get(api, "verbosity=job"))["data"]) == 4
-    assert len((await get(api, "limit=3"))["data"]) == 3
+    rows = (await get(api, "verbosity=minimal&order=jid&direction=asc"))["data"]
+    assert [row["task"] for row in rows] == [[0], [0, 1, 2, 3], [0, 1], [0]]
+
+
+async def test_a_minimal_row_names_the_first_of_very_many_tasks(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_min, "MAX_NAMED_TASKS", 2)
+    await api.submit(*({"taskid": str(i), "cmd": {"name": "x"}} for i in range(5)))
+    [row] = (await get(api, "verbosity=minimal"))["data"]
+    assert (row["task"], row["state"], row["tasks_omitted"]) == ([0, 1], ["queued", "queued"], 3)
+
+
+async def test_minimal_rows_build_no_task_and_say_the_same_of_a_job_that_has_left_memory(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [{"taskid": name, "cmd": {"name": "x"}} for name in ("a", "b")]
+    job = await api.submit(*tasks, name="n", noretry=True)
+    client = await api.register()
+    works = [await api.checkout(client) for _ in tasks]
+    await api.report(works[0], computetime="7")
+    shown = [await rows_without_tasks(api, monkeypatch)]
+    await api.report(works[1], "failed-permanent")
+    await eventually(lambda: job["id"] not in api.services.engine.state.jobs)
+    shown.append(await rows_without_tasks(api, monkeypatch))
+    kept = [{key: row[key] for key in ("name", "task", "state", "computetime")} for row in shown]
+    assert kept[0] == {"name": "n", "task": [1], "state": ["in-progress"], "computetime": 7}
+    assert kept[1] == {"name": "n", "task": [1], "state": ["failed-permanent"], "computetime": 7}
+
+
+async def rows_without_tasks(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The one short row; nobody may ask for all tasks of its job meanwhile."""
+    with monkeypatch.context() as patched:
+        patched.setattr(api.services.engine, "job_documents", None)
+        patched.setattr(api.services.engine, "find", only_jobs(api))
+        [row] = (await get(api, "verbosity=minimal"))["data"]
+    return row
+
+
+def only_jobs(api: Api) -> Any:
+    find = api.services.engine.find
+
+    async def of_jobs(collection: Any, query: Any) -> Any:
+        assert collection == "jobs"
+        return await find(collection, query)
+
+    return of_jobs
 
 
 async def test_numbers_of_jobs_are_sorted_as_numbers(api: Api) -> None:

@@ -444,3 +444,74 @@ async def test_large_uploads_stream(api: Api) -> None:
     assert node["file"]["size"] == 256 * 65_536
     last = await api.http.get(f"/node/{node['id']}?download", headers={"Range": "bytes=-2"})
     assert last.content == b"\xff\xff"
+
+
+def reading(node: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """A task that is cut into two from a node."""
+    inputs = [{"filename": "in.txt", "node": node["id"]}]
+    cut = {"totalwork": 2, "partinfo": {"input": "in.txt", "index": "line"}}
+    return {"taskid": "0", "cmd": {"name": "x"}, "inputs": inputs, **cut, **keys}
+
+
+@pytest.mark.parametrize("how", ["form", "raw", "copy"])
+@pytest.mark.parametrize("use", ["inputs", "predata"])
+async def test_content_that_work_reads_is_not_replaced(api: Api, tmp_path: Path, use: str, how: str) -> None:
+    node, other = await node_of(api, b"a\nb\n"), await node_of(api, b"c\nd\n")
+    task = reading(node)
+    if use == "predata":
+        task = {"taskid": "0", "cmd": {"name": "x"}, "predata": task["inputs"], "totalwork": 2}
+    change: dict[str, Any] = {
+        "form": {"files": {"upload": ("in.txt", b"c\nd\n")}},
+        "raw": {"content": b"c\nd\n"},
+        "copy": {"files": {"copy_data": (None, other["id"].encode())}},
+    }[how]
+    job = await api.submit(task)
+    await api.state_of(job, "queued")
+    client, path, before = await api.register(), f"/node/{node['id']}", len(files_below(tmp_path))
+    works = []
+    for _ in range(2):
+        [text] = await api.refused("PUT", path, 409, "conflict", **change)
+        assert f"is an input of task {job['id']}_0" in text
+        works.append(await api.checkout(client))
+    await api.refused("PUT", path, 409, "conflict", **change)
+    assert (await api.http.get(f"{path}?download")).content == b"a\nb\n"
+    assert len(files_below(tmp_path)) == before
+    for work in works:
+        await api.report(work)
+    await api.state_of(job, "completed")
+    await api.ok("PUT", path, **change)
+    assert (await api.http.get(f"{path}?download")).content == b"c\nd\n"
+
+
+async def test_parts_do_not_replace_content_that_work_reads_either(api: Api) -> None:
+    node = await node_of(api, b"a\nb\n")
+    job = await api.submit(reading(node))
+    await api.state_of(job, "queued")
+    path, part = f"/node/{node['id']}", {"files": {"1": ("in.txt", b"c\nd\n")}}
+    await api.ok("PUT", path, files={"parts": (None, b"1")})
+    await api.refused("PUT", path, 409, "conflict", **part)
+    assert (await api.http.get(f"{path}?download")).content == b"a\nb\n"
+    await api.ok("DELETE", f"/job/{job['id']}")
+    await api.ok("PUT", path, **part)
+    assert (await api.http.get(f"{path}?download")).content == b"c\nd\n"
+
+
+async def test_the_same_content_again_is_fine_and_so_is_other_content_of_a_suspended_job(api: Api) -> None:
+    node = await node_of(api, b"a\nb\n")
+    job = await api.submit(reading(node))
+    await api.state_of(job, "queued")
+    path = f"/node/{node['id']}"
+    await api.ok("PUT", path, content=b"a\nb\n")
+    await api.ok("PUT", path, files={"attributes_str": (None, b'{"kind": "c"}')})
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
+    await api.ok("PUT", path, content=b"c\nd\n")
+    await api.ok("PUT", f"/job/{job['id']}?recompute=0")
+    await api.state_of(job, "queued")
+    await api.refused("PUT", path, 409, "conflict", content=b"e\nf\n")
+
+
+async def test_an_input_of_a_task_that_waits_for_others_may_change(api: Api) -> None:
+    node = await node_of(api, b"a\nb\n")
+    first = {"taskid": "first", "cmd": {"name": "x"}}
+    await api.submit(first, reading(node, dependsOn=["first"]))
+    await api.ok("PUT", f"/node/{node['id']}", content=b"c\nd\n")

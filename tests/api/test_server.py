@@ -28,7 +28,7 @@ async def test_health_says_ready(api: Api) -> None:
     health = await api.ok("GET", "/health")
     assert health["live"]
     assert health["ready"]
-    assert health["lease"]
+    assert health["lease"] is None
     assert health["store"] == "memory"
     assert health["version"]
 

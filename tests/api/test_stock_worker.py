@@ -148,6 +148,28 @@ async def test_a_split_job_merges_to_what_one_worker_would_have_made(api: Api) -
     assert (await api.http.get(f"/node/{output['node']}?download")).content == content.upper()
 
 
+async def test_success_without_the_output_is_a_failure_and_another_attempt_mends_it(api: Api) -> None:
+    job = await api.submit(
+        {"taskid": "0", "cmd": {"name": "x"}, "outputs": [{"filename": "o"}], "totalwork": 3}
+    )
+    client = await register(api)
+    await api.state_of(job, "queued")
+    for bad in (False, True, False, False):
+        work = await api.checkout(client)
+        if not bad:
+            form = {str(work["rank"]): ("o", b"part %d\n" % work["rank"])}
+            await api.ok("PUT", f"/node/{work['outputs'][0]['node']}", files=form)
+        assert await api.report(work) == "ok"
+        if bad:
+            shown = await api.ok("GET", f"/work/{work['id']}")
+            assert (shown["state"], shown["failed"]) == ("queued", 1)
+            assert shown["notes"] == "output o: nothing was uploaded"
+    done = await api.state_of(job, "completed")
+    output = done["tasks"][0]["outputs"][0]
+    content = (await api.http.get(f"/node/{output['node']}?download")).content
+    assert content == b"part 1\npart 2\npart 3\n"
+
+
 async def test_a_worker_that_reregisters_with_its_work_keeps_it(api: Api) -> None:
     await api.submit()
     exchange = recorded("worker-register")

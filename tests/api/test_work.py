@@ -9,6 +9,7 @@ from shared_models.errors import JobNotFound
 from shared_models.ids import JobId, TaskId
 from shared_models.limits import MAX_LOG_BYTES
 from tests.api.conftest import Api
+from tests.support.eventually import eventually
 from tests.support.golden import encoded, recorded, shape_problems
 
 pytestmark = pytest.mark.anyio
@@ -332,6 +333,72 @@ async def test_the_work_of_one_job_shows_finished_work_too(api: Api) -> None:
     page = await get(api, f"jobid={job['id']}")
     assert [(row["rank"], row["state"]) for row in page["data"]] == [(r, "completed") for r in range(1, 6)]
     assert page["total_count"] == 5
+
+
+async def test_the_work_of_one_job_is_filtered_and_sorted_as_all_work_is(api: Api) -> None:
+    job = await api.submit({**ARRAY, "totalwork": 5}, {"taskid": "1", "cmd": {"name": "a"}, "totalwork": 2})
+    ann, bob = await api.register("ann", cores=64), await api.register("bob", cores=64)
+    anns = [await api.checkout(ann) for _ in range(3)]
+    await api.checkout(bob)
+    await api.report(anns[0])
+
+    async def ranks(query: str) -> list[str]:
+        page = await get(api, f"query&jobid={job['id']}&{query}")
+        assert page["total_count"] == len(page["data"])
+        return [row["id"].removeprefix(f"{job['id']}_") for row in page["data"]]
+
+    everything = ["0_1", "0_2", "0_3", "0_4", "0_5", "1_1", "1_2"]
+    assert await ranks("") == everything
+    assert await ranks(f"client={ann['id']}") == ["0_1", "0_2", "0_3"]
+    assert await ranks(f"client={ann['id']}&state=completed") == ["0_1"]
+    assert await ranks(f"client={ann['id']}&state=checkout&order=rank&direction=desc") == ["0_3", "0_2"]
+    assert await ranks(f"client={bob['id']}&state=completed") == []
+    assert await ranks("order=rank&direction=desc") == ["0_5", "0_4", "0_3", "0_2", "1_2", "0_1", "1_1"]
+    assert await ranks("order=cmd.name&direction=asc") == ["1_1", "1_2", *everything[:5]]
+    assert await ranks("order=wuid&direction=desc") == ["1_1", "1_2", *everything[:5]]
+    assert await ranks("order=state&direction=asc&state=checkout,completed") == ["0_2", "0_3", "0_4", "0_1"]
+    assert await ranks(f"taskid={job['id']}_1") == ["1_1", "1_2"]
+    page = await get(api, f"jobid={job['id']}&order=rank&direction=asc&limit=2&offset=2")
+    assert ([row["rank"] for row in page["data"]], page["total_count"]) == ([2, 2], 7)
+
+
+async def test_work_of_an_ended_job_that_was_never_handed_out_is_still_shown(api: Api) -> None:
+    tasks = [{**ARRAY, "totalwork": 4}, {"taskid": "1", "cmd": {"name": "a"}, "totalwork": 2}]
+    job = await api.submit(*tasks, {"taskid": "2", "cmd": {"name": "x"}, "dependsOn": ["0"]})
+    client = await api.register(cores=64)
+    works = [await api.checkout(client) for _ in range(2)]
+    await api.report(works[0])
+    await api.report(works[1], "failed-permanent")
+    await eventually(lambda: job["id"] not in api.services.engine.state.jobs)
+
+    async def ranks(query: str) -> list[tuple[str, str]]:
+        page = await get(api, f"query&jobid={job['id']}&{query}")
+        assert page["total_count"] == len(page["data"])
+        return [(row["id"].removeprefix(f"{job['id']}_"), row["state"]) for row in page["data"]]
+
+    done, lost = [("0_1", "completed")], "failed-permanent"
+    rest = [(id, lost) for id in ("0_2", "0_3", "0_4", "1_1", "1_2")]
+    assert await ranks("") == done + rest
+    assert await ranks(f"state={lost}") == rest
+    assert await ranks("state=completed") == done
+    assert await ranks(f"client={client['id']}") == [*done, rest[0]]
+    assert await ranks("order=cmd.name&direction=asc") == [*rest[3:], *done, *rest[:3]]
+    assert [id for id, _ in await ranks("order=rank&direction=desc")] == [
+        "0_4",
+        "0_3",
+        "0_2",
+        "1_2",
+        "0_1",
+        "1_1",
+    ]
+    page = await get(api, f"jobid={job['id']}&state={lost}&limit=2&offset=2")
+    assert [row["rank"] for row in page["data"]] == [4, 1]
+    assert page["total_count"] == 5
+    assert (await api.ok("GET", f"/work/{job['id']}_1_2"))["state"] == lost
+    assert (await api.ok("GET", f"/work/{job['id']}_0_2"))["attempt"] == 1
+    for absent in ("1_3", "1_0", "2_0", "3_0"):
+        await api.refused("GET", f"/work/{job['id']}_{absent}", 404, "workunit_not_found")
+    await api.refused("GET", "/work/nobody_0_0", 404, "workunit_not_found")
 
 
 async def test_a_workunit_whose_job_is_gone_is_left_out_of_the_list(

@@ -12,6 +12,7 @@ import pytest
 
 from awe_server.store.base import (
     FORMAT_VERSION,
+    INLINE_STEPS,
     AnyOf,
     Collection,
     Delete,
@@ -117,7 +118,7 @@ class StoreSuite:
                 return text
 
             monkeypatch.setattr(module, "encode", noted)
-            await store.commit(puts("tasks", ({"id": str(i)} for i in range(501))))
+            await store.commit(puts("tasks", ({"id": str(i)} for i in range(INLINE_STEPS + 1))))
         assert threads
         assert threading.get_ident() not in threads
 
@@ -408,6 +409,17 @@ class StoreSuite:
                 assert await store.count_by(collection, "is_eaten", eaten) == {"true": 1, "false": 1, "": 1}
             assert await store.count_by("tasks", "state") == {}
 
+    async def test_sum_by(self, backend: Backend) -> None:
+        async with opened(backend) as store:
+            for collection in ("jobs", "tasks"):
+                spent = [("a", "x", 1.5), ("b", "x", 2), ("c", "y", 0), ("d", "z", None), ("e", None, 9)]
+                documents = [{"id": id, "jobid": of, "time_s": time_s} for id, of, time_s in spent]
+                await store.commit(puts(collection, [*documents, {"id": "f", "jobid": "x"}]))
+                assert await store.sum_by(collection, "time_s", "jobid") == {"x": 3.5, "y": 0.0, "z": 0.0}
+                some = [Match("jobid", ("x", "y"))]
+                assert await store.sum_by(collection, "time_s", "jobid", some) == {"x": 3.5, "y": 0.0}
+            assert await store.sum_by("workunits", "time_s", "jobid") == {}
+
     async def test_distinct(self, backend: Backend) -> None:
         async with opened(backend) as store:
             for collection in ("jobs", "clients"):
@@ -468,6 +480,7 @@ class StoreSuite:
             store.find("jobs", Query()),
             scanned(store, "jobs"),
             store.count_by("jobs", "state"),
+            store.sum_by("jobs", "n", "state"),
             store.distinct("jobs", "state"),
             store.check(),
         ):

@@ -71,6 +71,18 @@ async def test_every_batch_renews(mongo_url: str, meta: Any) -> None:
     await store.close()
 
 
+async def test_what_is_held_is_shown_until_it_is_given_back(mongo_url: str, meta: Any) -> None:
+    store = MongoStore(mongo_url)
+    assert store.lease is None
+    await store.open()
+    for _ in range(2):
+        stored = meta.find_one({"_id": "lease"})
+        assert store.lease == {"epoch": stored["epoch"], "until": stored["until"]}
+        await store.commit([Put("jobs", {"id": "j"})])
+    await store.close()
+    assert store.lease is None
+
+
 @contextlib.contextmanager
 def writer_process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "tests.contract.mongo_writer", *arguments]

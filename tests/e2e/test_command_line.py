@@ -129,6 +129,12 @@ def test_run_leaves_the_words_to_the_commands_own_shell(site: AweEnv, script: st
     [
         ((), "Missing argument"),
         (("--parts", "2", "--", "cat"), "--input"),
+        (("--index", "line", "--", "cat"), "give --split or --parts"),
+        (("--parts", "3", "--split", "1MB", "--", "cat"), "give one of them"),
+        (("--array", "1-3", "--index", "line", "--", "cat"), "--array"),
+        (("--env", "AWE_RANK=9", "--", "cat"), "AWE_RANK"),
+        (("--cores", "999999", "--", "cat"), "tasks[0].resources.cores"),
+        (("--memory", "9999999TB", "--", "cat"), "tasks[0].resources.memory_bytes"),
         (("--array", "9-1", "--", "cat"), "runs backwards"),
         (("--split", "half", "--", "cat"), "not a size"),
         (("--input", "/no/such/file", "--", "cat"), "there is no such file"),
@@ -263,6 +269,10 @@ def test_jobs_are_listed_newest_first_and_filtered(site: AweEnv) -> None:
     assert jids == sorted(jids, reverse=True)
     assert listed["total"] == len(jids)
     assert [job["id"] for job in listed["jobs"][:3]] == [job["id"] for job in reversed(mine)]
+
+    [whole] = answered(site.awe("jobs", "--json", "--full", "--limit", "1"))["jobs"]
+    assert [task["totalwork"] for task in whole["tasks"]] == [1]
+    assert "tasks" not in listed["jobs"][0]
 
     lines = said(site.awe("jobs", "--limit", "2")).splitlines()
     assert lines[0].split("\t") == ["JID", "STATE", "DONE", "NAME", "USER", "SUBMITTED", "ID"]
@@ -714,7 +724,7 @@ def test_a_full_disk_a_missing_folder_and_an_empty_id_are_told_in_one_line(
     assert ran.returncode == 1
     assert ran.stderr == "awe: No space left on device\n"
     node = said(site.awe("node", "put", str(reads))).strip()
-    for target in (tmp_path, tmp_path / "missing" / "x"):
+    for target in (f"{tmp_path}/missing/", tmp_path / "missing" / "x"):
         refused = site.awe("node", "get", node, "-o", str(target))
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1

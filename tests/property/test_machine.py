@@ -360,7 +360,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if isinstance(effect, PrepareTask):
             self._prepare(effect, how == "badly", c % 4)
         else:
-            self._finish(effect, how == "badly")
+            self._finish(effect, how == "badly", c)
         assert current or self.batch is not None or not self.state.changes.tasks
         self.settle(torn_at=c)
 
@@ -372,14 +372,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         facts = _facts(task, units, self._token()) if task else TaskFacts()
         task_prepared(self.state, self.ctx, effect.task_id, effect.generation, facts)
 
-    def _finish(self, effect: FinishTask, badly: bool) -> None:
-        if badly:
-            task_unfinishable(self.state, self.ctx, effect.task_id, effect.generation, "part 2 is missing")
-            return
+    def _finish(self, effect: FinishTask, badly: bool, c: int) -> None:
         task = self.state.tasks.get(effect.task_id)
+        if badly:
+            lost = self._lose_results(task, c) if task and self.server.is_current(effect) else []
+            reason = f"parts {lost} are missing"
+            task_unfinishable(self.state, self.ctx, effect.task_id, effect.generation, reason, lost)
+            return
         outputs = task.outputs if task else []
         facts = [OutputFact(io["filename"], io["node"], 10, "0" * 32) for io in outputs]
         task_finished(self.state, self.ctx, effect.task_id, effect.generation, facts)
+
+    def _lose_results(self, task: Task, c: int) -> list[int]:
+        """Results of some ranks are gone, and none of them counts as accepted any more."""
+        lost = [rank for rank in range(task.end_rank - task.totalwork, task.end_rank) if (rank + c) % 3 == 0]
+        for rank in lost:
+            id = WorkunitId(f"{task.wuid_prefix}{rank}")
+            self.server.history.accepted.discard((id, task.generation))
+            self.server.history.finished.pop(id, None)
+        return lost
 
     # -- clients ---------------------------------------------------------------------------------------------
 

@@ -8,22 +8,9 @@ from typing import Any
 
 import pytest
 
-from awe_client.cli.main import run
 from tests.support.env import BIN
 
 NOWHERE = ("--server", "http://127.0.0.1:9")
-
-
-@pytest.fixture
-def awe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run `awe` in here; gives its exit code, stdout and stderr."""
-    monkeypatch.setenv("AWE_SERVER", "")  # put back afterwards: `--server` in front of a command sets it
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(list(words))
-        return code, *capfd.readouterr()
-
-    return call
 
 
 def refused(ran: tuple[int, str, str]) -> str:
@@ -94,6 +81,42 @@ def test_nothing_asked_is_answered_with_help(awe: Callable[..., Any]) -> None:
         code, out, _ = awe(*words)
         assert code == 2
         assert "Usage: awe" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("run", "--index", "line", "--", "x"),
+            "--index says where an input is cut: give --split or --parts",
+        ),
+        (
+            ("run", "--index", "bogus", "--parts", "2", "--", "x"),
+            "not one of record, line, size, chunkrecord",
+        ),
+        (("run", "--array", "1-3", "--index", "line", "--", "x"), "--array runs whole inputs"),
+        (("run", "--array", "1-3", "--parts", "2", "--", "x"), "--array runs whole inputs"),
+        (("run", "--parts", "3", "--split", "1MB", "--", "x"), "give one of them"),
+        (("run", "--parts", "3", "--", "x"), "--input"),
+        (("run", "--env", "AWE_RANK=9", "--", "x"), "--env AWE_RANK: names that begin with AWE_"),
+        (("run", "--env", "A=1", "--env", "A=2", "--", "x"), "--env A: is given twice"),
+        (("submit", "/dev/null", "--set", "K=1", "--set", "K=2"), "--set K: is given twice"),
+        (("submit", "/dev/null", "--upload", "X=a", "--upload", "X=b"), "--upload X: is given twice"),
+        (("clients", "--suspend", "a", "--resume", "b"), "give one of them"),
+        (("clients", "--suspend", "a", "--group", "b"), "--group and --status choose"),
+        (
+            ("clients", "--status", "bogus"),
+            "is not one of idle, busy, active-idle, active-busy, suspend, offline",
+        ),
+        (("jobs", "--full"), "--full is for --json"),
+        (("queue", "--suspend", "--resume"), "give one of them"),
+        (("logs", "-f", "--stdout", "--stderr", "j"), "--follow follows one stream"),
+        (("logs", "--task", "t", "j_t_0"), "--task chooses from a job"),
+    ],
+)
+def test_no_option_is_dropped_in_silence(awe: Callable[..., Any], words: tuple[str, ...], says: str) -> None:
+    command, *others = words
+    assert says in refused(awe(command, *NOWHERE, *others))
 
 
 def test_help_and_version_end_well(awe: Callable[..., Any]) -> None:

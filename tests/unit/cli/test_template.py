@@ -5,6 +5,7 @@ import json
 import pytest
 
 from awe_client.cli.template import fill
+from shared_models.arguments import split_words
 from shared_models.errors import InvalidDocument
 
 TEMPLATE = (
@@ -25,6 +26,21 @@ def test_every_placeholder_is_filled_inside_and_outside_of_strings() -> None:
 
 def test_a_value_is_escaped_inside_a_string() -> None:
     assert json.loads(fill('{"a": "x#v"}', {"v": 'say "hi"\\n'})) == {"a": 'xsay "hi"\\n'}
+
+
+@pytest.mark.parametrize(
+    "value", ["plain", "two  words", "it's", 'say "hi"', "back\\slash", " '\"\\ ", "tab\there"]
+)
+@pytest.mark.parametrize("args", ["@#v x", "-c 'at #v here' x", '-c "at #v here" x', r"a\ b=#v.out x", "#v"])
+def test_in_args_a_value_is_a_part_of_one_word(args: str, value: str) -> None:
+    template = json.dumps({"cmd": {"name": "#v", "args": args}, "args_array": ["#v"]})
+    filled = json.loads(fill(template, {"v": value}))
+    assert split_words(filled["cmd"]["args"]) == [word.replace("#v", value) for word in split_words(args)]
+    assert (filled["cmd"]["name"], filled["args_array"]) == (value, [value])
+
+
+def test_in_args_nothing_is_quoted_that_need_not_be() -> None:
+    assert fill('{"args" : "-d @#a #b"}', {"a": "x.fa", "b": ""}) == '{"args" : "-d @x.fa "}'
 
 
 def test_the_longest_key_wins() -> None:

@@ -12,6 +12,7 @@ from awe_server.data.nodes import NodeStore
 from awe_server.data.parts import PartStore
 from shared_models.errors import BadRequest, LeaseLost, MissingPart, NoSpace
 from shared_models.limits import MAX_TOTALWORK, MIB
+from tests.unit.data.conftest import NewStore
 from tests.unit.data.port import MemoryPort, broken, stream
 
 pytestmark = pytest.mark.anyio
@@ -274,3 +275,39 @@ async def test_a_hundred_thousand_parts_are_found_in_one_listing(tmp_path: Path)
     assert len(store.present("n1")) == 100_000
     store.drop("n1", [(rank, 1) for rank in range(1, 100_001)])
     assert not folder.exists()
+
+
+async def test_one_look_tells_what_is_staged_of_many_and_memory_saves_it(
+    nodes: NodeStore, new_store: NewStore, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {
+        (output, rank, 1): await nodes.put_part(output, rank, 1, stream(b"%d" % rank)) for rank in range(1, 9)
+    }
+    looks, present = list[str](), PartStore.present
+
+    def counted(self: PartStore, node_id: str) -> Any:
+        looks.append(node_id)
+        return present(self, node_id)
+
+    monkeypatch.setattr(PartStore, "present", counted)
+    assert await nodes.staged(facts) == facts
+    assert looks == []
+    restarted = new_store()
+    assert await restarted.staged([*facts, (output, 9, 1), (output, 1, 2), ("other", 1, 1)]) == facts
+    assert sorted(looks) == ["other", output]
+
+
+async def test_parts_that_are_missing_are_told_until_the_file_was_made_of_them(
+    nodes: NodeStore, output: str
+) -> None:
+    parts = [(1, 1), (2, 1), (3, 2)]
+    await nodes.put_part(output, 2, 1, stream(b"b"))
+    await nodes.put_part(output, 3, 1, stream(b"older"))
+    assert await nodes.missing_parts(output, parts) == [(1, 1), (3, 2)]
+    for rank, attempt in ((1, 1), (3, 2)):
+        await nodes.put_part(output, rank, attempt, stream(b"x"))
+    assert await nodes.missing_parts(output, parts) == []
+    await nodes.assemble(output, parts)
+    assert await nodes.missing_parts(output, parts) == []
+    assert await nodes.missing_parts(output, [(1, 2), *parts[1:]]) == [(1, 2), *parts[1:]]
+    assert await nodes.missing_parts("out", []) == []

@@ -113,6 +113,20 @@ async def test_requests_give_up_after_a_while_but_the_change_stays() -> None:
     runner.cancel()
 
 
+async def test_a_store_that_only_hangs_is_in_trouble_too_until_it_goes_on() -> None:
+    bench = Bench(commit_wait_s=0.05)
+    await bench.store.open()
+    runner = asyncio.create_task(bench.committer.run())
+    bench.store.gate.clear()
+    with pytest.raises(StoreUnavailable):
+        await bench.change("a")
+    assert bench.committer.trouble == "no answer within 0.05 s"
+    bench.store.gate.set()
+    await eventually(lambda: not bench.committer.trouble)
+    assert len(bench.store.committed) == 1
+    runner.cancel()
+
+
 async def test_a_cancelled_request_disturbs_nobody(bench: Bench) -> None:
     bench.store.gate.clear()
     gone = asyncio.create_task(bench.change("a"))

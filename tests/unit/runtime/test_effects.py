@@ -13,7 +13,7 @@ from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.deletions import PREFIX
 from awe_server.runtime.duties import WrongFolder
-from awe_server.runtime.effects import Effects
+from awe_server.runtime.effects import MAX_LOOKS, Effects
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import PrepareTask
 from awe_server.store.base import Delete, Put, Query
@@ -92,6 +92,13 @@ async def test_an_input_is_indexed_before_the_task_starts(site: Site) -> None:
     inputs = [{"filename": "in.txt", "node": node, "shockindex": "line"}]
     await site.until(await site.submit(task(inputs=inputs)), "queued")
     assert (await site.nodes.get(node))["indexes"]["line"]["total_units"] == 2
+
+
+async def test_an_index_that_cannot_be_built_is_no_talk_of_a_split_that_nobody_wanted(site: Site) -> None:
+    node = await site.node(b"\x1f\x8b\x08\x00" + bytes(30), "in.gz")
+    inputs = [{"filename": "in.gz", "node": node, "shockindex": "record"}]
+    shown = await site.until(await site.submit(task(inputs=inputs)), "queued")
+    assert shown["notes"].startswith("no index 'record' for in.gz: ")
 
 
 async def test_an_output_node_has_the_name_and_attributes_that_the_document_gives(site: Site) -> None:
@@ -174,7 +181,10 @@ async def test_a_foreign_host_that_does_not_tell_stops_nobody(site: Site) -> Non
     site.foreign = handler
     job_id = await site.submit(task(inputs=[{"filename": "in.txt", "url": "http://data.example/x"}]))
     shown = await site.until(job_id, "queued")
-    assert (shown["inputs"][0]["size"], shown["notes"]) == (0, "size of in.txt is not known")
+    assert (shown["inputs"][0]["size"], shown["notes"]) == (
+        0,
+        "size of in.txt is not known: data.example cannot be reached: refused",
+    )
 
 
 async def run(site: Site, job_id: JobId, contents: dict[int, bytes], **output: Any) -> None:
@@ -393,18 +403,64 @@ async def test_a_note_that_cannot_be_read_stops_nobody(site: Site, caplog: pytes
     await again.engine.stop()
 
 
+async def test_a_silent_data_host_holds_up_nobody_else_and_is_named(site: Site) -> None:
+    release = asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "silent.example":
+            await release.wait()
+        return httpx.Response(200, headers={"content-length": "7"})
+
+    site.foreign = answer  # type: ignore[assignment]
+    urls = [f"http://silent.example/{i}" for i in range(MAX_LOOKS + 8)]
+    stuck = await site.submit(
+        *(task(str(i), inputs=[{"filename": "a", "url": url}]) for i, url in enumerate(urls))
+    )
+    local = await site.submit(reads(await site.node(b"x\n")))
+    other = await site.submit(task(inputs=[{"filename": "a", "url": "http://quick.example/a"}]))
+    await site.until(local, "queued")
+    await site.until(other, "queued")
+    assert (await site.shown(stuck))[1]["state"] == "pending"
+    last = f"{stuck}_{len(urls) - 1}"
+    assert site.engine.troubles[last] == "silent.example is asked, or will be, how big they are"
+    release.set()
+    await site.until(stuck, "queued")
+    await eventually(lambda: not site.engine.troubles)
+
+
+async def test_the_foreign_inputs_of_a_task_are_asked_for_together(site: Site) -> None:
+    asked, together = list[str](), asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if len(asked) == 3:
+            together.set()
+        await together.wait()
+        return httpx.Response(200, headers={"content-length": "7"})
+
+    site.foreign = answer  # type: ignore[assignment]
+    inputs = [{"filename": name, "url": f"http://data.example/{name}"} for name in "abc"]
+    shown = await site.until(await site.submit(task(inputs=inputs)), "queued")
+    assert [io["size"] for io in shown["inputs"]] == [7, 7, 7]
+
+
 async def test_an_effect_that_was_abandoned_while_it_paused_is_not_done_beside_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("awe_server.runtime.effects.FIRST_RETRY_S", 0.02)
     tries, blocked = list[str](), asyncio.Event()
 
-    async def prepare(effect: PrepareTask) -> None:
-        tries.append(effect.task_id)
-        if len(tries) == 1:
-            raise NoSpace
-        await blocked.wait()
+    class Prepare:
+        def host(self, effect: PrepareTask) -> str:
+            return ""
 
+        async def __call__(self, effect: PrepareTask) -> None:
+            tries.append(effect.task_id)
+            if len(tries) == 1:
+                raise NoSpace
+            await blocked.wait()
+
+    prepare = Prepare()
     effects = Effects(prepare, prepare, prepare)  # type: ignore[arg-type]
     effects.start()
     effect = PrepareTask(TaskId("t"), 1)

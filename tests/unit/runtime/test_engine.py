@@ -15,6 +15,7 @@ from shared_models.errors import (
     Conflict,
     InvalidDocument,
     JobNotFound,
+    NotConfirmed,
     ShuttingDown,
     Starting,
     StoreUnavailable,
@@ -200,13 +201,31 @@ async def test_a_finished_job_whose_documents_make_no_sense_is_refused_and_nothi
 async def test_while_the_store_is_away_requests_give_up_and_nothing_is_lost() -> None:
     shop = await Workshop(commit_wait_s=0.05).start()
     shop.store.failures = [StoreUnavailable("disk full")] * 4
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(NotConfirmed):
         await shop.submit(task(), key="k")
     assert shop.engine.store_trouble == "disk full"
     await eventually(lambda: not shop.engine.store_trouble)
     jobs = await shop.engine.find("jobs", Query())
     assert jobs.total == 1
     assert jobs.documents[0]["id"] == await shop.submit(task(), key="k"), "the retry finds it"
+
+
+async def test_who_only_reads_while_the_store_is_away_is_not_told_of_a_change() -> None:
+    shop = await Workshop(commit_wait_s=0.05).start()
+    await shop.engine.answering()
+    shop.store.failures = [StoreUnavailable("disk full")] * 9
+    with pytest.raises(NotConfirmed):
+        await shop.engine.put(Put("nodes", {"id": "n"}))
+    for read in (shop.engine.answering, lambda: shop.engine.get("nodes", "n"), shop.engine.settled):
+        with pytest.raises(StoreUnavailable) as refusal:
+            await read()
+        assert not isinstance(refusal.value, NotConfirmed)
+    with pytest.raises(NotConfirmed):
+        await shop.engine.confirmed()
+    shop.store.failures.clear()
+    await eventually(lambda: not shop.engine.store_trouble)
+    await shop.engine.answering()
+    assert await shop.engine.get("nodes", "n")
 
 
 async def test_a_broken_transition_begins_again_from_the_store() -> None:

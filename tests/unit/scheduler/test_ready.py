@@ -4,13 +4,14 @@ import pytest
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.finish import task_finished, task_unfinishable
+from awe_server.scheduler.invariants import check
 from awe_server.scheduler.jobs import resubmit_job, resume_job, suspend_job
 from awe_server.scheduler.ready import cut_is_void, task_prepared, task_refused
 from awe_server.scheduler.split import MANY_INPUTS_NOTE
 from awe_server.scheduler.state import DeleteNodes, FinishTask, PrepareTask
 from shared_models.limits import MIB
 from shared_models.states import JobState, TaskState
-from tests.builders import World, a_job, changed, snapshot
+from tests.builders import Stored, World, a_job, changed, snapshot
 
 
 def test_facts_cut_the_task(world: World) -> None:
@@ -167,6 +168,37 @@ class TestFinish:
         assert FinishTask(task.id, 1) in world.state.take().effects
         world.finish(task)
         assert job.state is JobState.COMPLETED
+
+    def test_ranks_whose_results_were_lost_are_done_again_after_resume_and_no_others(
+        self, world: World, stored: Stored
+    ) -> None:
+        world.client()
+        job = world.submit(a_job().task("t", parts=4).writes("out").task("u").depends("t"))
+        (task, _) = job.tasks
+        world.prepare(task)
+        for grant in world.checkout(want=4):
+            world.done(grant.unit)
+        stored.apply(world.state)
+        task_unfinishable(world.state, world.ctx, task.id, 1, "parts 2, 4 are missing", [2, 4])
+        assert check(world.state) == []
+        assert (task.done, task.remainwork, sorted(task.units)) == (2, 2, [2, 4])
+        assert snapshot(world.reloaded(stored)) == snapshot(world.state)
+        changes = world.state.take()
+        resume_job(world.state, world.ctx, job.id)
+        changes = world.state.take()
+        assert changed(changes) == {
+            "job": "in-progress",
+            "t": "in-progress",
+            "t_2": "queued",
+            "t_4": "queued",
+        }
+        grants = world.checkout(want=9)
+        assert [(grant.rank, grant.attempt) for grant in grants] == [(2, 2), (4, 2)]
+        for grant in grants:
+            world.done(grant.unit)
+        assert FinishTask(task.id, 1) in world.state.take().effects
+        world.finish(task)
+        assert task.state is TaskState.COMPLETED
 
     def test_outputs_of_an_older_generation_do_not_complete_a_task(self, world: World) -> None:
         world.client()

@@ -302,3 +302,17 @@ def test_a_huge_job_gets_a_short_answer(world: World) -> None:
     found = rows(world, job)
     assert len(found) == 1 + MAX_TASK_ROWS + MAX_WORKUNIT_ROWS + 1
     assert found[-1] == ("job", job.id, "250 more tasks are not done")
+
+
+def test_asking_why_leaves_no_demand_behind() -> None:
+    world = World()
+    job = world.submit(a_job().task("t1", cmd="bowtie2").task("t2", cmd="bowtie2"))
+    for task in job.tasks:
+        task.demand = None
+    world.state.demands.clear()
+    world.state.demand_list.clear()
+    world.state.take()
+    world.client(apps=["run"])
+    assert why(world, job, "t1") == why(world, job, "t2") == "no live client offers app `bowtie2`"
+    assert (world.state.demands, world.state.demand_list) == ({}, [])
+    assert [task.demand for task in job.tasks] == [None, None]

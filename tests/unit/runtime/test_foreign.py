@@ -1,0 +1,163 @@
+"""Sizes of files on other hosts: each doubt is an Unknown with its cause, and costs little."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from awe_server.runtime import foreign
+from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
+from tests.unit.runtime.workshop import Hands
+
+pytestmark = pytest.mark.anyio
+
+FILE = {"filename": "a", "url": "http://user:secret@data.example:81/a", "host": "", "node": ""}
+NODE = {
+    **FILE,
+    "url": "http://data.example:81/node/n?download",
+    "host": "http://data.example:81",
+    "node": "n",
+}
+
+
+PACKED = {"content-encoding": "gzip"}
+
+
+class Asked:
+    """Other hosts, and who was asked."""
+
+    def __init__(self, answer: Callable[[httpx.Request], Any]) -> None:
+        self.requests: list[httpx.Request] = []
+        self.hands = Hands()
+        self._answer = answer
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
+        self.files = ForeignFiles(http, self.hands.clock.monotonic)
+
+    def _handle(self, request: httpx.Request) -> Any:
+        self.requests.append(request)
+        return self._answer(request)
+
+    async def unknown(self, io: dict[str, Any]) -> str:
+        with pytest.raises(Unknown) as unknown:
+            await self.files.size(io)
+        return str(unknown.value)
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield bytes(65536)
+
+
+async def trickle() -> AsyncIterator[bytes]:
+    while True:
+        yield b" "
+        await asyncio.sleep(0.001)
+
+
+def test_a_host_is_named_without_its_user_and_password() -> None:
+    assert host_of(FILE) == host_of(NODE) == "data.example:81"
+    assert host_of({"url": ""}) == ""
+    assert host_of({"url": "http://[::1"}) == "?"
+
+
+async def test_sizes_come_from_the_header_or_the_node() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "HEAD":
+            return httpx.Response(200, headers={"content-length": "77"})
+        return httpx.Response(200, json={"data": {"file": {"size": 5}}})
+
+    hosts = Asked(answer)
+    assert (await hosts.files.size(FILE), await hosts.files.size(NODE)) == (77, 5)
+
+
+async def test_redirects_are_followed_but_not_for_ever_and_their_bodies_not_read() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/a":
+            return httpx.Response(302, headers={"location": "/b"}, stream=Body(endless()))
+        return httpx.Response(200, headers={"content-length": "3"})
+
+    assert await Asked(answer).files.size(FILE) == 3
+    circle = Asked(lambda request: httpx.Response(302, headers={"location": "/a"}))
+    assert "too many redirects" in await circle.unknown(FILE)
+    assert len(circle.requests) == 1 + foreign.MAX_REDIRECTS
+
+
+class Body(httpx.AsyncByteStream):
+    """Chunks as they come."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (lambda: httpx.Response(404), "data.example:81 answers 404"),
+        (lambda: httpx.Response(200, stream=Body(endless())), "longer than 1048576 bytes"),
+        (lambda: httpx.Response(200, headers=PACKED, stream=Body(endless())), "packed"),
+        (lambda: httpx.Response(200, content=b"<html>"), "does not tell it"),
+        (lambda: httpx.Response(200, json={"data": None}), "does not tell it"),
+        (lambda: httpx.Response(200, json={"data": {"file": {"size": -5}}}), "-5 is no size"),
+        (
+            lambda: httpx.Response(200, content=b'{"data": {"file": {"size": 99999999999999999999}}}'),
+            "no size",
+        ),
+    ],
+    ids=["absent", "endless", "packed", "no JSON", "no file", "negative", "more than can be kept"],
+)
+async def test_a_reply_that_makes_no_sense_is_an_unknown_size_and_no_reason_to_stay_away(
+    reply: Callable[[], httpx.Response], reason: str
+) -> None:
+    hosts = Asked(lambda request: reply())
+    for _ in range(2):
+        assert reason in await hosts.unknown(NODE)
+    assert len(hosts.requests) == 2
+
+
+@pytest.mark.parametrize("kind", ["silent", "trickling", "refusing"])
+async def test_a_host_that_does_not_answer_is_left_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(foreign, "LOOK_S", 0.02)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if kind == "silent":
+            await asyncio.Event().wait()
+        if kind == "refusing":
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, stream=Body(trickle()))
+
+    hosts = Asked(answer)
+    reason = await hosts.unknown(NODE)
+    assert (
+        "cannot be reached: refused" if kind == "refusing" else "no answer from data.example:81"
+    ) in reason
+    assert await hosts.unknown(FILE) == reason
+    assert len(hosts.requests) == 1
+    hosts.hands.monotonic_s += foreign.DOWN_S
+    await hosts.unknown(NODE)
+    assert len(hosts.requests) == 2
+
+
+async def test_so_many_questions_at_once_to_one_host_and_no_more() -> None:
+    open_now, most, release = 0, 0, asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        if open_now == foreign.MAX_AT_ONCE:
+            release.set()
+        await release.wait()
+        open_now -= 1
+        return httpx.Response(200, headers={"content-length": "1"})
+
+    hosts = Asked(answer)
+    sizes = await asyncio.gather(*(hosts.files.size(FILE) for _ in range(3 * foreign.MAX_AT_ONCE)))
+    assert (sizes, most) == ([1] * 3 * foreign.MAX_AT_ONCE, foreign.MAX_AT_ONCE)
+    assert not hosts.files._gates

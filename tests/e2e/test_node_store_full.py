@@ -120,6 +120,21 @@ def test_a_quota_refuses_before_the_disk_is_full_and_is_counted_again_after_a_re
         assert used() == 3 * MIB, "its copy needs the bytes"
 
 
+def test_the_command_line_shares_and_shows_when_nodes_go(tmp_path: Path) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"same")
+    with AweEnv(tmp_path) as env:
+        env.server.start()
+        kept = env.awe("node", "put", str(file)).stdout.strip()
+        wrong = env.awe("node", "put", str(file), "--expiration", "soon")
+        assert (wrong.returncode, "30M, 12H or 3D" in wrong.stderr) == (2, True)
+        goes = env.awe("node", "put", str(file), "--dedup", "--expiration", "3D").stdout.strip()
+        rows = {row.split()[0]: row.split()[-1] for row in env.awe("node", "ls").stdout.splitlines()}
+        when = env.data("GET", f"/node/{goes}")["expiration"]
+        assert rows == {"ID": "EXPIRES", kept: "never", goes: f"{when[:19]}Z"}
+        assert env.data("GET", "/health")["node_store"]["used_bytes"] == 4
+
+
 def test_bytes_of_an_upload_that_is_cut_by_kill_9_are_gone_after_the_restart(tmp_path: Path) -> None:
     with AweEnv(tmp_path) as env:
         env.server.start()

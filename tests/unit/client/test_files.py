@@ -370,12 +370,14 @@ async def test_inputs_of_a_shock_and_of_a_shared_file_system(
             {"filename": "in.txt", **place},
             {"filename": "ref.txt", "url": f"file://{shared}/ref.txt", "size": 10},
         ]
+        predata = [{"filename": "db.txt", "url": f"file://{shared}/ref.txt"}]
         start(file_roots=(str(shared),))
         works = await server.add_task(
-            script=["wc -c < whole.txt; cat ref.txt; readlink ref.txt; md5sum < in.txt"],
+            script=["wc -c < whole.txt; cat ref.txt; readlink ref.txt; md5sum < in.txt; readlink db.txt"],
             ranks=2,
             grants=[{"part": "1-2", "offset": 8, "length": 2_000_000}, {"part": "2-3"}],
             inputs=inputs,
+            predata=predata,
             part_input="in.txt",
             index="size",
         )
@@ -383,7 +385,8 @@ async def test_inputs_of_a_shock_and_of_a_shared_file_system(
     pieces = [data[8:2_000_008], data[1048576 : 3 * 1048576]]
     for text, piece in zip(texts, pieces, strict=True):
         md5 = hashlib.md5(piece, usedforsecurity=False).hexdigest()
-        assert text[:4] == [str(len(data)), "reference", str(shared / "ref.txt"), md5]
+        ref = str(shared / "ref.txt")
+        assert text == [str(len(data)), "reference", ref, md5, "-", ref]
 
 
 async def test_slow_transfers_are_told_to_the_server_while_they_last(

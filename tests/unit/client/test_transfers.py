@@ -19,10 +19,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from awe_client.daemon.progress import MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import FOREIGN_ATTEMPTS, Sources, StepError
+from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Wanted
 from shared_models.errors import AweError
 from shared_models.states import FailureKind
@@ -467,8 +470,10 @@ _FETCH = """
 import asyncio, sys
 from itertools import pairwise
 from pathlib import Path
+from awe_client.daemon.progress import MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources
+from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Wanted
 async def main():
     servers = Servers(["http://127.0.0.1:9"], authorization="", transfer_timeout_s=60, transfers=1)
@@ -516,4 +521,20 @@ async def test_memory_stays_flat(
     async with sources_for(file_roots=place.roots) as sources:
         got = await sources.get(url, tmp_path / "target", Wanted(size=size, md5=digest.hexdigest()))
     assert got.size == size
+    assert peak_rss_bytes(os.getpid()) - before < 150 * MB
+
+
+async def test_memory_stays_flat_while_a_file_is_sent(files: HttpFiles, tmp_path: Path) -> None:
+    size = 300 * MB
+    (tmp_path / "out").touch()
+    os.truncate(tmp_path / "out", size)
+    told: list[tuple[int, int]] = []
+    body = MeteredBody(FileBody(tmp_path / "out"), lambda *t: told.append(t))
+    reset_peak(os.getpid())
+    before = peak_rss_bytes(os.getpid())
+    async with httpx.AsyncClient(timeout=60) as http:
+        reply = await http.put(files.url_of("sent"), content=body, headers=body.headers)
+    assert reply.status_code == 201
+    assert (files.folder / "sent").stat().st_size == size
+    assert told[-1] == (size, size)
     assert peak_rss_bytes(os.getpid()) - before < 150 * MB

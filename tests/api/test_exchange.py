@@ -359,6 +359,58 @@ async def test_nobody_acts_for_a_native_client_by_its_id_alone(api: Api, native:
     assert (await api.http.get(f"/node/{output['node']}?download")).content == b"true"
 
 
+async def test_only_the_holder_keeps_what_a_failed_attempt_left_and_only_if_that_is_wanted(
+    api: Api, native: Native
+) -> None:
+    def task(**keys: Any) -> dict[str, Any]:
+        return {
+            "taskid": "0",
+            "cmd": {"name": "x"},
+            "outputs": [{"filename": "o"}],
+            "max_failures": 1,
+            **keys,
+        }
+
+    for keys in ({}, {"keep_failed": True}):
+        await api.state_of(await api.submit(task(**keys)), "queued")
+    unasked, asked = await native.take(2)
+    path = f"/node?work={asked['id']}&attempt=1"
+    lease = {"Awe-Lease": asked["token"]}
+    await api.refused("POST", path, 409, "lease_lost", content=b"x", headers={"Awe-Lease": "wrong"})
+    await api.refused("POST", path, 400, "invalid_request", content=b"x")
+    await api.refused("POST", path, 400, "invalid_request", files={"upload": ("x", b"x")}, headers=lease)
+    await api.refused(
+        "POST", f"/node?work={asked['id']}", 400, "invalid_request", content=b"x", headers=lease
+    )
+    other = f"/node?work={unasked['id']}&attempt=1"
+    await api.refused("POST", other, 403, "forbidden", content=b"x", headers={"Awe-Lease": unasked["token"]})
+    await api.refused(
+        "POST", path.replace("attempt=1", "attempt=2"), 409, "lease_lost", content=b"", headers=lease
+    )
+
+    async def slow() -> Any:
+        yield b"beginning"
+        job, _, _ = asked["id"].partition("_")
+        await api.ok("PUT", f"/job/{job}?suspend")
+        yield b" end"
+
+    first = await api.ok("POST", path, content=b"half", headers=lease)
+    again = await api.ok("POST", path, content=b"whole", headers=lease)
+    assert first["id"] == again["id"]
+    assert (await api.http.get(f"/node/{again['id']}?download")).content == b"whole"
+    failed = native.report(asked, "failed", kind="command", exit_code=1, kept=again["id"])
+    await native.exchange(reports=[failed])
+    assert (await api.ok("GET", f"/work/{asked['id']}"))["kept"] == again["id"]
+    await api.refused("POST", path, 409, "lease_lost", content=b"late", headers=lease)
+
+    await api.state_of(await api.submit(task(keep_failed=True)), "queued")
+    (asked,) = await native.take()
+    path, lease = f"/node?work={asked['id']}&attempt=1", {"Awe-Lease": asked["token"]}
+    await api.refused("POST", path, 409, "lease_lost", content=slow(), headers=lease)
+    kept = await api.ok("GET", "/node?attributes.type=failed-attempt")
+    assert [node["id"] for node in kept] == [again["id"]]
+
+
 async def test_nobody_learns_what_makes_an_exchange_a_clients_own(api: Api, native: Native) -> None:
     await api.submit()
     (grant,) = await native.take()

@@ -137,6 +137,8 @@ def overlaps(outputs: Sequence[IO]) -> Iterator[tuple[int, str]]:
         if is_pattern(io.filename):
             patterns.append((i, io))
         elif path in taken:
+            if outputs[taken[path]].filename == io.filename:
+                continue  # the same name twice is refused anyway
             yield i, f"{_shown(io)} is the same file as {_shown(outputs[taken[path]])}"
         else:
             taken[path] = i

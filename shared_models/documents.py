@@ -4,7 +4,7 @@
 a model always has list-form IO, canonical keys and no server-set fields.
 Source: AWE lib/core/{job,info,task,io,command,partinfo}.go; differs: `partinfo`, `skip` and `optional` are
 read from JSON as AWE's documents promise; `resources`, `time_limit_s`, `max_failures`, `retry_delay_s`,
-`header_lines`, `stdin`, `stdout` and `stderr` are new.
+`keep_failed`, `header_lines`, `stdin`, `stdout` and `stderr` are new.
 """
 
 from typing import Annotated, Any, Literal
@@ -168,6 +168,7 @@ class TaskDocument(Model):
         None  #: before the first retry, then doubled; None = the server's setting
     )
     skip: bool = False
+    keep_failed: bool = False  #: what is there of the outputs of a failed attempt is kept, until the job goes
 
 
 class JobDocument(Model):

@@ -6,6 +6,7 @@ A task name may contain `_`: the job id is the text before the first `_`, the ra
 
 import base64
 import binascii
+import uuid
 from typing import NewType
 
 from shared_models.errors import BadRequest
@@ -15,6 +16,8 @@ TaskId = NewType("TaskId", str)
 WorkunitId = NewType("WorkunitId", str)
 ClientId = NewType("ClientId", str)
 NodeId = NewType("NodeId", str)
+
+_KEPT = uuid.UUID("6f1c2f4e-5a0b-4f0e-9d53-6b1f3a1d8c27")
 
 
 def make_task_id(job_id: JobId, name: str) -> TaskId:
@@ -53,6 +56,11 @@ def split_workunit_id(workunit_id: str) -> tuple[TaskId, int]:
 def task_of(workunit_id: WorkunitId) -> TaskId:
     """The task of a workunit whose id is known to be one."""
     return TaskId(workunit_id.rpartition("_")[0])
+
+
+def kept_node_id(workunit_id: WorkunitId, attempt: int) -> str:
+    """The node of what a failed attempt left: always the same, so that its upload may be repeated."""
+    return str(uuid.uuid5(_KEPT, f"{workunit_id}/{attempt}"))
 
 
 def decode_workunit_id(text: str) -> WorkunitId:

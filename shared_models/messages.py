@@ -60,6 +60,7 @@ class ReportMessage(TypedDict):
     stderr_tail: NotRequired[str]
     perf: NotRequired[dict[str, Any]]
     outputs: NotRequired[list[OutputMessage]]
+    kept: NotRequired[str]  #: node of what the failed attempt left, if that was kept
 
 
 class FreeMessage(TypedDict):
@@ -110,6 +111,7 @@ class TaskForClient(TypedDict):
     userattr: dict[str, Any]
     resources: dict[str, int]
     time_limit_s: float
+    keep_failed: bool
 
 
 class GrantMessage(TypedDict):
@@ -174,6 +176,7 @@ class Report:
     stderr_tail: str
     perf: dict[str, Any]
     outputs: list[dict[str, Any]]  #: {filename, size, md5}
+    kept: str = ""  #: node of what the failed attempt left
 
 
 @dataclass(slots=True)
@@ -241,6 +244,7 @@ def check_report(data: object) -> Report:
         stderr_tail=tail(free_text(data, "stderr_tail")),
         perf={str(k)[:MAX_NAME_CHARS]: _scalar(v, k) for k, v in perf.items()},
         outputs=[_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))],
+        kept=free_text(data, "kept")[:MAX_NAME_CHARS],
     )
 
 

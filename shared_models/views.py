@@ -154,6 +154,7 @@ class TaskView(_Work):
     max_failures: int | None = None
     retry_delay_s: float | None = None
     skip: bool = False
+    keep_failed: bool = False
 
 
 class JobView(Shown):
@@ -199,6 +200,7 @@ class WorkunitView(_Work):
     checkout_time: str = ZERO_TIME
     done_time: str = ZERO_TIME
     exitstatus: int = -1
+    kept: str = ""  #: node of what its last failed attempt left, if its task wants that kept
     progress: TransferView | None = None  #: only while a transfer takes a while
 
 

@@ -49,7 +49,8 @@ class Fetcher:
         try:
             await asyncio.to_thread(self._lay_out, attempt)
             for entry in attempt.task.message["predata"]:
-                used.append(await self._link_predata(attempt, entry, meter))
+                if key := await self._link_predata(attempt, entry, meter):
+                    used.append(key)
             for entry in attempt.task.message["inputs"]:
                 await self._fetch_input(attempt, entry, meter)
         except BaseException as exc:
@@ -100,7 +101,7 @@ class Fetcher:
             raise StepError(FailureKind.INPUT, f"input {name} has no address")
         wanted = _whole(entry)
         if is_file_url(url) and not wanted.gunzip:
-            attempt.links.append(await self._sources.link(url, target, wanted))
+            await self._link_shared(attempt, name, url, wanted)
             meter.there(name)
         else:
             await self._sources.get(url, target, wanted, meter.follow(name), is_shock=_is_shock(entry))
@@ -127,6 +128,11 @@ class Fetcher:
             raise
         finally:
             archive.unlink(missing_ok=True)
+
+    async def _link_shared(self, attempt: Attempt, name: str, url: str, wanted: Wanted) -> None:
+        """A whole file of a shared file system is not copied."""
+        target = place(attempt.directory, name)
+        attempt.links.append(await self._sources.link(url, target, wanted))
 
     async def _fetch_part(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> None:
         """Get the attempt's own piece: by exact bytes if the server said which, else by Shock's index."""
@@ -175,10 +181,15 @@ class Fetcher:
                 await patience.wait(exc)
 
     async def _link_predata(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> str:
+        """Link reference data; returns the entry of the cache that is used now, "" if none is."""
         url, name = entry.get("url") or "", entry["filename"]
         if not url:
             raise StepError(FailureKind.INPUT, f"predata {name} has no address")
         wanted = _whole(entry)
+        if is_file_url(url) and not wanted.gunzip:
+            await self._link_shared(attempt, name, url, wanted)
+            meter.there(f"predata {name}")
+            return ""
         if not wanted.md5 and url.startswith("/node/"):
             wanted = replace(known_of((await self._node(url)).file), gunzip=wanted.gunzip)
         key = self._cache.key(url, wanted.md5, unpacked=wanted.gunzip)

@@ -15,10 +15,15 @@ from enum import StrEnum
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, judge_end, judge_refusal
 from shared_models.limits import MAX_TAIL_BYTES
 from shared_models.messages import OutputMessage
+from shared_models.states import FailureKind
 
 #: So often a start is tried again here, when this machine is short of something, before the attempt is given
 #: up.
 MAX_STARTS = 5
+#: Failures after which there may be something in the work directory that tells its owner more.
+KEPT_KINDS = frozenset(
+    {FailureKind.COMMAND, FailureKind.SIGNAL, FailureKind.TIMEOUT, FailureKind.OOM, FailureKind.OUTPUT}
+)
 
 
 class Stage(StrEnum):
@@ -73,6 +78,7 @@ class Pushed:
     """Outputs and logs are on the server. `note` says what could not be stored but does not matter."""
 
     outputs: list[OutputMessage] = field(default_factory=list)
+    kept: str = ""  #: node of what a failed attempt left
     note: str = ""
 
 
@@ -147,10 +153,13 @@ class GiveSlotBack:
 
 @dataclass(slots=True, frozen=True)
 class Push:
-    """Upload outputs (only of a command that did well) and, if they are worth it, the full logs."""
+    """Upload outputs (only of a command that did well), the full logs if they are worth it, and what is there
+    of the outputs of a failed attempt if that is to be kept.
+    """
 
     outputs: bool
     logs: bool
+    left: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,6 +174,7 @@ class Report:
     failure: Failure | None = None
     released: bool = False
     outputs: list[OutputMessage] = field(default_factory=list)
+    kept: str = ""
     note: str = ""
 
 
@@ -204,15 +214,19 @@ class Machine:
         "_starts",
         "end",
         "has_outputs",
+        "keep_failed",
         "must_prepare",
         "stage",
         "time_limit_s",
     )
 
-    def __init__(self, *, must_prepare: bool, has_outputs: bool, time_limit_s: float) -> None:
+    def __init__(
+        self, *, must_prepare: bool, has_outputs: bool, time_limit_s: float, keep_failed: bool = False
+    ) -> None:
         self.must_prepare = must_prepare
         self.has_outputs = has_outputs
         self.time_limit_s = time_limit_s
+        self.keep_failed = keep_failed and has_outputs
         self.stage = Stage.FETCHING if must_prepare else Stage.WAITING
         self.end: CommandEnd | None = None
         self._failure: Failure | None = None
@@ -256,14 +270,26 @@ class Machine:
         long_log = max(end.stdout_size, end.stderr_size) > MAX_TAIL_BYTES
         logs = long_log or (has_log and (self._failure is not None or event.is_followed))
         outputs = self.has_outputs and self._failure is None
-        if not (logs or outputs):
+        left = self._is_kept(self._failure)
+        if not (logs or outputs or left):
             return (GiveSlotBack(), *self._report(Report(self._failure)))
         self.stage = Stage.PUSHING
-        return GiveSlotBack(), Push(outputs, logs)
+        return GiveSlotBack(), Push(outputs, logs, left)
+
+    def _is_kept(self, failure: Failure | None) -> bool:
+        return self.keep_failed and failure is not None and failure.kind in KEPT_KINDS
 
     def _pushed(self, event: Event) -> Instructions:
         assert isinstance(event, Pushed)
-        return self._report(Report(self._failure, outputs=event.outputs, note=event.note))
+        return self._report(Report(self._failure, outputs=event.outputs, kept=event.kept, note=event.note))
+
+    def _push_failed(self, event: Event) -> Instructions:
+        assert isinstance(event, StepFailed)
+        if self._failure is None and self._is_kept(event.failure):
+            self._failure = event.failure
+            end = self.end
+            return (Push(False, bool(end and (end.stdout_size or end.stderr_size)), left=True),)
+        return self._step_failed(event)
 
     def _not_started(self, event: Event) -> Instructions:
         return (GiveSlotBack(), *self._step_failed(event))
@@ -339,7 +365,7 @@ TABLE: dict[tuple[Stage, type[Event]], Move] = {
     (Stage.RUNNING, Drop): Machine._kill,
     (Stage.RUNNING, Release): Machine._kill,
     (Stage.PUSHING, Pushed): Machine._pushed,
-    (Stage.PUSHING, StepFailed): Machine._step_failed,
+    (Stage.PUSHING, StepFailed): Machine._push_failed,
     (Stage.PUSHING, LeaseGone): Machine._dropped_idle,
     (Stage.PUSHING, Drop): Machine._stop_step,
     (Stage.PUSHING, Release): Machine._stop_step,

@@ -121,6 +121,7 @@ def report_of(
     released: bool = False,
     end: CommandEnd | None = None,
     outputs: list[OutputMessage] | None = None,
+    kept: str = "",
     note: str = "",
 ) -> ReportMessage:
     """Build the report of an attempt."""
@@ -147,6 +148,8 @@ def report_of(
         report["perf"] = _perf(end)
     if outputs:
         report["outputs"] = outputs
+    if kept:
+        report["kept"] = kept
     return report
 
 

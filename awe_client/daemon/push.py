@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from awe_client.api import AsyncAweClient
+from awe_client.daemon.archive import NotKept
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outcome import CommandEnd
-from awe_client.daemon.outputs import Found, find_outputs, words_of
+from awe_client.daemon.outputs import Found, find_left, find_outputs, words_of
 from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import StepError
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 UPLOAD_MISMATCHES = 3
 INTERNAL_ERRORS = 4
+_LEFT = "what it left"  #: of the outputs, when it failed
 T = TypeVar("T")
 
 
@@ -51,6 +53,24 @@ class Pusher:
             if one.output.get("attrfile") and attempt.rank < 2:
                 await self._attributes(attempt, one.output)
         return uploaded
+
+    async def push_left(self, attempt: Attempt, meter: Meter) -> tuple[str, str]:
+        """Upload what a failed attempt left of its outputs; its node, or why none. Raises LeaseLost."""
+        try:
+            left = await asyncio.to_thread(find_left, attempt)
+            if left is None:
+                return "", ""
+            meter.expect(_LEFT, left.size)
+            body = MeteredBody(left, meter.follow(_LEFT))
+            node = await self._insist(
+                lambda server: server.keep_failed(
+                    body, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
+                ),
+                "it was refused",
+            )
+        except (NotKept, OSError, StepError) as exc:
+            return "", f"what it left could not be kept: {words_of(exc)}"
+        return node.id, ""
 
     async def _upload(self, attempt: Attempt, found: Found, meter: Meter) -> OutputMessage:
         name, node = found.output["filename"], found.output.get("node") or ""

@@ -102,6 +102,7 @@ class Workshop:
             must_prepare=attempt.task.must_prepare,
             has_outputs=bool(attempt.task.outputs),
             time_limit_s=float(message.get("time_limit_s") or 0.0),
+            keep_failed=bool(message.get("keep_failed")),
         )
         holding = self._holdings[attempt.key] = Holding(attempt, machine)
         if reason := self._cannot_run(attempt):
@@ -283,7 +284,11 @@ class Workshop:
             end = holding.machine.end
             await self._live_logs.end(holding.attempt.key)
             note = await self._pusher.push_logs(holding.attempt, end) if instruction.logs and end else ""
-            return m.Pushed(outputs, note)
+            kept = ""
+            if instruction.left:
+                kept, why_not = await self._pusher.push_left(holding.attempt, meter)
+                note = "; ".join(text for text in (note, why_not) if text)
+            return m.Pushed(outputs, kept, note)
 
         self._begin_step(holding, self._pushes, push)
 
@@ -324,6 +329,7 @@ class Workshop:
                 released=report.released,
                 end=holding.machine.end,
                 outputs=report.outputs,
+                kept=report.kept,
                 note=report.note,
             )
         )

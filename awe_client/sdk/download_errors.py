@@ -1,6 +1,6 @@
 """What may go wrong with a download, besides what its source itself says."""
 
-from shared_models.errors import AweError, Conflict
+from shared_models.errors import AweError
 
 
 class DownloadCorrupt(AweError):
@@ -23,7 +23,7 @@ class SourceBusy(AweError):
     retryable = True
 
 
-class SourceChanged(Conflict):
+class SourceChanged(AweError):
     """The source changed while it was being used."""
 
     code = "source_changed"

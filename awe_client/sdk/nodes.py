@@ -85,6 +85,16 @@ class NodeCalls:
         fact = await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
         return view(Stored, fact)
 
+    async def keep_failed(self, body: CountedBody, *, workunit_id: str, attempt: int, token: str) -> NodeView:
+        """Upload what a failed attempt left of its outputs, a tar; it may be repeated.
+
+        Raises LeaseLost unless the caller holds the attempt, Forbidden if its task does not ask for it.
+        """
+        params: Params = {"work": workunit_id, "attempt": attempt}
+        headers = {**body.headers, "Awe-Lease": token}
+        node = await self._transport.call("POST", "/node", params=params, content=body, headers=headers)
+        return view(NodeView, node)
+
     async def set_output_attributes(
         self, node_id: str, attributes: Any, *, workunit_id: str, attempt: int, token: str
     ) -> None:

@@ -34,7 +34,7 @@ _FROM_ENVIRONMENT = (
 _STATUS = re.compile(r"status code: ([1-5]\d\d)((?: [A-Za-z-]+){0,5})")
 _URL = re.compile(r"https?://\S+")
 _MAX_ERROR_CHARS = 300
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 64 * 1024  #: what is held of it is lost in a cut
 _LONG = timedelta(days=30)
 
 

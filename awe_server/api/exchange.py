@@ -200,6 +200,7 @@ def task_for_client(task: Task) -> Document:
         "userattr": {**(task.job.info.get("userattr") or {}), **task.userattr},
         "resources": task.resources,
         "time_limit_s": task.time_limit_s,
+        "keep_failed": task.keep_failed,
     }
 
 

@@ -24,7 +24,7 @@ from awe_server.runtime.services import Services
 from awe_server.store.base import AnyOf, Document, Match
 from awe_server.store.base import Query as StoreQuery
 from shared_models.errors import BadRequest, Forbidden
-from shared_models.ids import decode_workunit_id
+from shared_models.ids import decode_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS
 from shared_models.views import NodeView, Stored
 
@@ -62,6 +62,8 @@ _FILE_FORM: dict[str, Any] = {
 class CreateParameters(Parameters):
     """Of POST /node."""
 
+    work: str = Query("", description="what a failed attempt left: its workunit, with attempt and Awe-Lease")
+    attempt: int | None = Query(None, ge=1)
     file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
     dedup: Flag = Query(False, description="share the bytes of another node, if one has the same")
     expiration: str = Query("", examples=["3D"], description="minutes, hours or days from now; then it goes")
@@ -71,12 +73,20 @@ class CreateParameters(Parameters):
     "", summary="Create a node", response_model=Envelope[NodeView], responses=Bad, openapi_extra=_FILE_FORM
 )
 async def create(
-    request: Request, services: Served, caller: Asking, query: Annotated[CreateParameters, Query()]
+    request: Request,
+    services: Served,
+    caller: Asking,
+    query: Annotated[CreateParameters, Query()],
+    awe_lease: Annotated[str, Header(description="the attempt's token")] = "",
 ) -> Response:
     """With a file (form field `upload`, or the body itself), or empty. Streamed: any size.
 
     `curl -F upload=@reads.fastq URL/node`, `curl -T reads.fastq -X POST URL/node?file_name=reads.fastq`
+    With `work`, `attempt` and Awe-Lease: what a failed attempt left, a tar as raw body; may be repeated.
     """
+    if query.work:
+        policy.allow(caller, Right.WORK)
+        return await _keep_failed(services, request, query, awe_lease)
     policy.allow(caller, Right.WRITE)
     await services.engine.answering()
     nodes = services.nodes
@@ -93,6 +103,18 @@ async def create(
         expiration=query.expiration,
         dedup=query.dedup,
     )
+    return ok(views.node_view(node))
+
+
+async def _keep_failed(
+    services: Services, request: Request, query: CreateParameters, awe_lease: str
+) -> Response:
+    if query.attempt is None or not awe_lease or is_multipart(request):
+        raise BadRequest("what an attempt left needs attempt=, the header Awe-Lease, and the bytes as body")
+    work = decode_workunit_id(query.work)
+    who = node_upload.Attempt(work, split_workunit_id(work)[1], query.attempt, None, awe_lease)
+    size = node_upload.announced(request)
+    node = await node_upload.keep_failed(services.nodes, services.engine, who, stream(request), size)
     return ok(views.node_view(node))
 
 

@@ -27,8 +27,9 @@ from awe_server.runtime.engine import Engine
 from awe_server.scheduler.holder import check_holder, is_native
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document
-from shared_models.errors import BadRequest, Forbidden, LeaseLost, WorkunitNotFound
-from shared_models.ids import TaskId, WorkunitId, make_workunit_id, split_workunit_id
+from shared_models.archives import ARCHIVE_TAG
+from shared_models.errors import AweError, BadRequest, Forbidden, LeaseLost, WorkunitNotFound
+from shared_models.ids import TaskId, WorkunitId, kept_node_id, make_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS, MAX_TOTALWORK
 from shared_models.nearest import did_you_mean
 from shared_models.states import TaskState, WorkunitState
@@ -100,6 +101,34 @@ async def _as_holder(
         raise
     await who.check(engine)
     return staged
+
+
+async def keep_failed(
+    nodes: NodeStore, engine: Engine, who: Attempt, chunks: AsyncIterator[bytes], size: int
+) -> Document:
+    """Keep what a failed attempt left of its outputs, a tar, as a node of the job.
+
+    The same attempt may send it again. Raises LeaseLost before or after, Forbidden, NoSpace.
+    """
+    await who.check(engine)
+    task = engine.state.tasks[split_workunit_id(who.work)[0]]
+    if not task.keep_failed:
+        raise Forbidden(f"task {task.id} does not ask for what failed attempts leave (keep_failed)")
+    about = {"type": "failed-attempt", "work": who.work, "attempt": who.attempt}
+    content = await nodes.receive(chunks, kept_node_id(who.work, who.attempt), size)
+    try:
+        await who.check(engine)
+    except AweError:
+        await nodes.discard(content)
+        raise
+    return await nodes.keep(
+        content,
+        job=task.job.id,
+        name=f"{who.work}.{who.attempt}.tar"[-MAX_NAME_CHARS:],
+        attributes=about,
+        tags=(ARCHIVE_TAG,),
+        owner=str(task.job.acl.get("owner") or ""),
+    )
 
 
 def announced(request: Request) -> int:

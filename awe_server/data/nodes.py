@@ -138,6 +138,28 @@ class NodeStore(NodeParts, NodeIndexes):
             ) from exc
         return document
 
+    async def keep(
+        self,
+        content: Received,
+        *,
+        job: str,
+        name: str,
+        attributes: dict[str, Any],
+        tags: Sequence[str],
+        owner: str,
+    ) -> Document:
+        """Make the node that the content was received for; one that is there already gets this content."""
+        node_id = content.node_id
+        document = docs.new_document(
+            node_id, self._wall(), name=name, attributes=attributes, owner=owner, job=job, tags=tags
+        )
+        document = docs.with_file(document, self._wall(), content.blob, content.fact)
+        async with self._lock(node_id):
+            old = await self._documents.get("nodes", node_id)
+            await self._put_with_file(document)
+            await self._remove_blob(old["_blob"] if old else None)
+        return document
+
     def output_document(
         self,
         node_id: str,

@@ -29,13 +29,14 @@ class FinishTask:
 
 @dataclass(slots=True, frozen=True)
 class DeleteNodes:
-    """Remove data nodes nobody needs any more.
+    """Remove data nodes nobody needs any more; with `job`, also all others that are there for this job.
 
     Nothing else that is stored would say so, so the runtime keeps a note of it, under `id`, until it is done.
     """
 
     id: str
     node_ids: tuple[str, ...]
+    job: str = ""
 
 
 @dataclass(slots=True, frozen=True)

@@ -138,6 +138,7 @@ def _is_more_than_awe(task: Task) -> bool:
         (cmd.get("cmd_script") and not in_container)
         or any(cmd.get(key) for key in ("stdin", "stdout", "stderr"))
         or task.time_limit_s
+        or task.keep_failed
         or any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
         or any(is_archive(io["filename"]) for io in (*task.inputs, *task.outputs))
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))

@@ -130,6 +130,7 @@ class Task:
         "is_cut",
         "is_listed",
         "job",
+        "keep_failed",
         "max_attempt",
         "max_failures",
         "maxworksize",
@@ -186,6 +187,7 @@ class Task:
         self.retry_delay_s: float | None = None
         self.notes = ""
         self.skip = 0
+        self.keep_failed = False  #: clients upload what a failed attempt left of its outputs
         self.generation = 1  #: grows at each reset: effects and workunits of an older one do not count
         self.is_cut = False  #: inputs were looked at and totalwork is final for this generation
         self.fresh_rank = 0  #: the next rank that was never handed out
@@ -264,6 +266,7 @@ class Workunit:
         "given_back",
         "id",
         "input_failures",
+        "kept",
         "lost",
         "node_failures",
         "not_before",
@@ -296,6 +299,7 @@ class Workunit:
         self.exit: Document | None = None
         self.perf: Document | None = None
         self.outputs: list[Document] | None = None
+        self.kept = ""  #: node of what its last failed attempt left; "" = nothing is kept
         self.token = ""
         self.generation = task.generation
         self.not_before = 0.0  #: wall time of the next attempt, for people

@@ -17,6 +17,7 @@ from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     ENDED_JOBS,
     Context,
+    DeleteNodes,
     Job,
     Removal,
     State,
@@ -220,6 +221,8 @@ def _remove(state: State, ctx: Context, job: Job) -> None:
     changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
     _remove_documents(state, ctx, job.id, output_nodes(job.tasks))
+    if any(task.keep_failed for task in job.tasks):
+        state.emit(DeleteNodes(ctx.new_token(), (), job=job.id))
 
 
 def _remove_documents(state: State, ctx: Context, job_id: JobId, node_ids: Sequence[str]) -> None:

@@ -260,6 +260,7 @@ def _task(job: Job, document: Document) -> Task:
         setattr(task, key, parse_rfc3339(document[key]))
     for key in _TASK_KEYS:
         setattr(task, key, document[key])
+    task.keep_failed = document.get("keep_failed", False)
     if task.is_cut:
         task.end_rank = task.totalwork + (task.totalwork > 1)
     return task
@@ -298,6 +299,7 @@ def _workunit(ctx: Context, task: Task, document: Document) -> Workunit:
     unit.node_failures = document["_node_failures"]
     unit.given_back = document["_given_back"]
     unit.blamed = document["_blamed"]
+    unit.kept = document.get("kept", "")
     unit.checkout_s = ctx.now_s
     for key in ("checkout_time", "done_time", "not_before"):
         setattr(unit, key, parse_rfc3339(document[key]))

@@ -17,7 +17,7 @@ from awe_server.scheduler.progress import ranks_done
 from awe_server.scheduler.state import Client, Context, Document, State, Workunit
 from awe_server.scheduler.views import unit_document
 from shared_models.errors import ClientNotFound, LeaseLost
-from shared_models.ids import ClientId, WorkunitId
+from shared_models.ids import ClientId, WorkunitId, kept_node_id
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.messages import Report
 from shared_models.states import FailureKind, WorkunitState
@@ -58,6 +58,7 @@ def settle(
     unit.perf = r.perf or None
     kind = FailureKind.RELEASED if r.outcome == "released" else r.kind or FailureKind.COMMAND
     if r.outcome == "failed":
+        _keep(state, ctx, unit, r.kept)
         state.record("WF", jobid=unit.task.job.id, workid=unit.id, clientid=client.id, kind=kind.value)
     end_badly(state, ctx, unit, Failure(kind, r.exit_code, r.signal, r.message, r.stderr_tail))
     return "accepted"
@@ -80,6 +81,15 @@ def _hold_again(state: State, client: Client, unit: Workunit) -> None:
     client.withdrawn.pop(unit.id, None)
     user = task.job.user
     state.running[user] = state.running.get(user, 0) + 1
+
+
+def _keep(state: State, ctx: Context, unit: Workunit, node_id: str) -> None:
+    """Remember the node of what the attempt left; that of an earlier attempt goes."""
+    if node_id != kept_node_id(unit.id, unit.attempt):
+        return
+    if unit.kept and unit.kept != node_id:
+        state.delete_nodes(ctx, [unit.kept])
+    unit.kept = node_id
 
 
 def _complete(state: State, ctx: Context, client: Client, unit: Workunit, r: Report) -> None:

@@ -134,6 +134,7 @@ def _task(job: Job, index: int, doc: TaskDocument, names: list[str]) -> Task:
     task.max_failures = doc.max_failures
     task.retry_delay_s = doc.retry_delay_s
     task.skip = int(doc.skip)
+    task.keep_failed = doc.keep_failed
     task.cmd = given["cmd"]
     task.private_env = task.cmd["environ"].pop("private")
     task.cmd["has_private_env"] = bool(task.private_env)

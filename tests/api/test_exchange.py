@@ -1,5 +1,6 @@
 """The exchange over HTTP: what it carries, how it waits, who is current. Its rules: the scheduler's tests."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
@@ -363,6 +364,58 @@ async def test_nobody_acts_for_a_native_client_by_its_id_alone(api: Api, native:
     assert (await api.http.get(f"/node/{output['node']}?download")).content == b"true"
 
 
+async def test_only_the_holder_keeps_what_a_failed_attempt_left_and_only_if_that_is_wanted(
+    api: Api, native: Native
+) -> None:
+    def task(**keys: Any) -> dict[str, Any]:
+        return {
+            "taskid": "0",
+            "cmd": {"name": "x"},
+            "outputs": [{"filename": "o"}],
+            "max_failures": 1,
+            **keys,
+        }
+
+    for keys in ({}, {"keep_failed": True}):
+        await api.state_of(await api.submit(task(**keys)), "queued")
+    unasked, asked = await native.take(2)
+    path = f"/node?work={asked['id']}&attempt=1"
+    lease = {"Awe-Lease": asked["token"]}
+    await api.refused("POST", path, 409, "lease_lost", content=b"x", headers={"Awe-Lease": "wrong"})
+    await api.refused("POST", path, 400, "invalid_request", content=b"x")
+    await api.refused("POST", path, 400, "invalid_request", files={"upload": ("x", b"x")}, headers=lease)
+    await api.refused(
+        "POST", f"/node?work={asked['id']}", 400, "invalid_request", content=b"x", headers=lease
+    )
+    other = f"/node?work={unasked['id']}&attempt=1"
+    await api.refused("POST", other, 403, "forbidden", content=b"x", headers={"Awe-Lease": unasked["token"]})
+    await api.refused(
+        "POST", path.replace("attempt=1", "attempt=2"), 409, "lease_lost", content=b"", headers=lease
+    )
+
+    async def slow() -> Any:
+        yield b"beginning"
+        job, _, _ = asked["id"].partition("_")
+        await api.ok("PUT", f"/job/{job}?suspend")
+        yield b" end"
+
+    first = await api.ok("POST", path, content=b"half", headers=lease)
+    again = await api.ok("POST", path, content=b"whole", headers=lease)
+    assert first["id"] == again["id"]
+    assert (await api.http.get(f"/node/{again['id']}?download")).content == b"whole"
+    failed = native.report(asked, "failed", kind="command", exit_code=1, kept=again["id"])
+    await native.exchange(reports=[failed])
+    assert (await api.ok("GET", f"/work/{asked['id']}"))["kept"] == again["id"]
+    await api.refused("POST", path, 409, "lease_lost", content=b"late", headers=lease)
+
+    await api.state_of(await api.submit(task(keep_failed=True)), "queued")
+    (asked,) = await native.take()
+    path, lease = f"/node?work={asked['id']}&attempt=1", {"Awe-Lease": asked["token"]}
+    await api.refused("POST", path, 409, "lease_lost", content=slow(), headers=lease)
+    kept = await api.ok("GET", "/node?attributes.type=failed-attempt")
+    assert [node["id"] for node in kept] == [again["id"]]
+
+
 async def test_nobody_learns_what_makes_an_exchange_a_clients_own(api: Api, native: Native) -> None:
     await api.submit()
     (grant,) = await native.take()
@@ -493,3 +546,59 @@ async def test_who_skips_a_workunit_is_woken_when_the_only_other_client_takes_no
             await eventually(lambda: waiting(api))
             await api.ok("PUT", f"/client/{other['id']}?suspend")
     assert [(row["rank"], row["attempt"]) for row in found] == [(0, 2)]
+
+
+async def test_progress_is_shown_while_its_client_tells_it_and_holds_the_attempt(
+    api: Api, native: Native
+) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    path = f"/work/{grant['id']}"
+    assert "progress" not in await api.ok("GET", path)
+    await native.exchange(
+        progress=[
+            [grant["id"], "fetching", 12_000_000, 300_000_000],
+            [f"{grant['task']}_7", "fetching", 1, 2],
+        ]
+    )
+    shown = {"stage": "fetching", "bytes": 12_000_000, "total_bytes": 300_000_000}
+    assert (await api.ok("GET", path))["progress"].items() >= shown.items()
+    [listed] = await api.ok("GET", "/work")
+    assert listed["progress"].items() >= shown.items()
+    [why] = await api.ok("GET", f"{path}?why")
+    assert why["reason"].endswith("attempt 1, fetching files: 12 of 300 MB")
+    await native.exchange(progress=[[grant["id"], "pushing", 5_000_000, -1]])
+    [why] = await api.ok("GET", f"{path}?why")
+    assert why["reason"].endswith("attempt 1, pushing files: 5 MB")
+    # Another attempt of it is not that far.
+    await native.exchange(
+        progress=[[grant["id"], "pushing", 1, -1]], reports=[native.report(grant, "released")]
+    )
+    assert "progress" not in await api.ok("GET", path)
+
+
+async def test_progress_ends_with_the_exchange_that_has_none(api: Api, native: Native) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    await native.exchange(progress=[[grant["id"], "fetching", 1, 2]])
+    await native.exchange()
+    assert "progress" not in await api.ok("GET", f"/work/{grant['id']}")
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("x", r"progress\[0\]: must be \[workunit id"),
+        (["x", "fetching", 1, 2], r"progress\[0\]\[0\]: 'x' is not a workunit id"),
+        (["ID", "running", 1, 2], r"progress\[0\]\[1\]: must be one of fetching, pushing"),
+        (["ID", "fetching", -1, 2], r"progress\[0\]: bytes are whole numbers"),
+        (["ID", "fetching", 1, 2.5], r"progress\[0\]: bytes are whole numbers"),
+    ],
+)
+async def test_progress_of_another_form_is_refused(api: Api, native: Native, row: Any, says: str) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    row = [grant["id"] if item == "ID" else item for item in row] if isinstance(row, list) else row
+    message = native.message(progress=[row]) | {"request_id": native.request_id + 1}
+    [text] = await api.refused("POST", f"/client/{native.id}/exchange", 400, "invalid_document", json=message)
+    assert re.match(says, text)

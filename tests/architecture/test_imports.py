@@ -1,6 +1,8 @@
 """Who may import whom: the rooms of ARCHITECTURE.md, checked on the source text."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "starlette": ("awe_server.api", "awe_server.auth", "awe_server.app"),
     "uvicorn": ("awe_server.app", "awe_server.cli"),
     "httpx": ("awe_client", "awe_server.data", "awe_server.runtime"),
+    "obstore": ("awe_client.sdk.objects", "awe_server.data"),
     "typer": ("awe_client", "awe_server.cli"),
     "rich": ("awe_client", "awe_server.cli"),
 }
@@ -117,3 +120,8 @@ def test_the_store_seam_is_all_that_other_rooms_see_of_the_store() -> None:
                 assert target in {"awe_server.store.base", "awe_server.store.errors"}, (
                     f"{module} imports {target}"
                 )
+
+
+def test_nobody_waits_for_obstore_who_does_not_use_it() -> None:
+    script = "import sys, awe_client.cli.main, awe_client.daemon.main; sys.exit('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -179,7 +179,7 @@ def test_patterns_that_take_the_same_file_are_a_failure(site: AweEnv) -> None:
 
 
 def test_what_is_wrong_with_the_names_of_outputs_is_said_at_submission(site: AweEnv) -> None:
-    outputs = [
+    outputs: list[dict[str, Any]] = [
         {"filename": "a/b"},
         {"filename": "b", "directory": "a"},
         {"filename": "a/*"},

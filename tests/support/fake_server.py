@@ -66,6 +66,7 @@ class FakeServer:
         self.nodes: dict[str, bytes] = {}
         self.attributes: dict[str, Any] = {}
         self.documents: dict[str, bytes] = {}  #: what is answered in place of a node's document
+        self.downloads = self.most_downloads = 0  #: at once
         self.queue: deque[Unit] = deque()
         self.leased: dict[str, Unit] = {}
         self.results: dict[str, dict[str, Any]] = {}
@@ -375,11 +376,16 @@ class FakeServer:
 
         async def body() -> AsyncIterator[bytes]:
             step = 65536
-            for at in range(0, len(piece), step):
-                if cut is not None and at >= cut:
-                    raise RuntimeError("cut on purpose")
-                yield piece[at : at + step]
-                await asyncio.sleep(self.download_delay_s)
+            self.downloads += 1
+            self.most_downloads = max(self.most_downloads, self.downloads)
+            try:
+                for at in range(0, len(piece), step):
+                    if cut is not None and at >= cut:
+                        raise RuntimeError("cut on purpose")
+                    yield piece[at : at + step]
+                    await asyncio.sleep(self.download_delay_s)
+            finally:
+                self.downloads -= 1
 
         return StreamingResponse(body(), status_code=status, headers=headers)
 

@@ -10,6 +10,9 @@ import pytest
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.settings import Settings
 from tests.support.fake_server import FakeServer
+from tests.support.s3 import s3_bucket, s3_server
+
+__all__ = ["s3_bucket", "s3_server"]
 
 MakeDaemon = Callable[..., Daemon]
 
@@ -50,5 +53,6 @@ def settings_for(url: str, work: Path, **changes: Any) -> Settings:
         "grace_s": 0.5,
         "executors": 1,
         "free_floor_bytes": 0,
+        "servers": (url,),
     }
-    return Settings(servers=(url,), work=work, **(defaults | changes))
+    return Settings(work=work, **(defaults | changes))

@@ -4,6 +4,7 @@
 import asyncio
 import errno
 import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from awe_client.daemon.daemon import Daemon
+from tests.support.cutting import CuttingProxy
 from tests.support.fake_server import FakeServer, Unit, refusal
+from tests.support.shock import ShockServer
 from tests.unit.client.conftest import MakeDaemon, settings_for
 
 pytestmark = pytest.mark.anyio
@@ -322,6 +325,98 @@ async def test_a_full_disk_is_no_success_and_stops_the_asking(
     [work] = await server.add_task()
     await server.until(lambda: any("disk nearly full" in x.get("trouble", "") for x in server.exchanges))
     assert server.exchanges[-1]["want"] == 0
+
+
+async def test_an_interrupted_upload_is_sent_again_and_counts_once(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3_000_000)
+    out = server.output("out.bin")
+    [work] = await server.add_task(
+        script=["cp in.bin out.bin"], inputs=[server.input("in.bin", data)], outputs=[out]
+    )
+    with CuttingProxy(server.url, up=[1_000_000] * 40) as proxy:
+        monkeypatch.setattr("awe_client.daemon.servers.BACKOFF_BASE_S", 0.01)
+        start(servers=(proxy.url,))
+        await server.until(lambda: proxy.cuts >= 3, 30)
+        proxy.up.clear()
+        report = await server.result(work, 30)
+    assert report["outcome"] == "done"
+    assert server.uploads == {(out["node"], work, 1): data}
+    assert report["outputs"][0]["md5"] == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+async def test_an_upload_survives_an_internal_error_of_the_server(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    server.upload_answers = [refusal(500, "internal", "incident 1")]
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_inputs_of_a_shock_and_of_a_shared_file_system(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "ref.txt").write_text("reference\n")
+    data = b"".join(b"line %d\n" % i for i in range(300_000))
+    with ShockServer(tmp_path / "shock") as shock:
+        node = shock.add(data)
+        place = {"host": shock.url, "node": node, "url": shock.node_url(node)}
+        inputs = [
+            {"filename": "whole.txt", **place, "size": len(data)},
+            {"filename": "in.txt", **place},
+            {"filename": "ref.txt", "url": f"file://{shared}/ref.txt", "size": 10},
+        ]
+        predata = [{"filename": "db.txt", "url": f"file://{shared}/ref.txt"}]
+        start(file_roots=(str(shared),))
+        works = await server.add_task(
+            script=["wc -c < whole.txt; cat ref.txt; readlink ref.txt; md5sum < in.txt; readlink db.txt"],
+            ranks=2,
+            grants=[{"part": "1-2", "offset": 8, "length": 2_000_000}, {"part": "2-3"}],
+            inputs=inputs,
+            predata=predata,
+            part_input="in.txt",
+            index="size",
+        )
+        texts = [(await server.result(work))["stdout_tail"].split() for work in works]
+    pieces = [data[8:2_000_008], data[1048576 : 3 * 1048576]]
+    for text, piece in zip(texts, pieces, strict=True):
+        md5 = hashlib.md5(piece, usedforsecurity=False).hexdigest()
+        ref = str(shared / "ref.txt")
+        assert text == [str(len(data)), "reference", ref, md5, "-", ref]
+
+
+async def test_slow_transfers_are_told_to_the_server_while_they_last(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.workshop.PROGRESS_AFTER_S", 0.1)
+    monkeypatch.setattr("awe_client.daemon.daemon.PROGRESS_S", 0.1)
+    server.download_delay_s = 0.1
+    start()
+    data = os.urandom(1_000_000)
+    [work] = await server.add_task("true", inputs=[server.input("a", data), server.input("b", b"x")])
+    await server.result(work)
+    rows = [row for x in server.exchanges for row in x.get("progress", ())]
+    assert len(rows) > 3
+    assert all(row[:2] == [work, "fetching"] and row[3] == len(data) + 1 for row in rows)
+    done = [row[2] for row in rows]
+    assert done == sorted(done)
+    assert done[0] < done[-1] <= len(data) + 1
+    assert "progress" not in server.exchanges[-1]
+
+
+async def test_transfers_are_bounded(server: FakeServer, start: MakeDaemon) -> None:
+    server.download_delay_s = 0.02
+    start(slots=8, transfers=2)
+    works = []
+    for i in range(6):
+        works += await server.add_task("true", inputs=[server.input(f"in{i}", os.urandom(500_000))])
+    for work in works:
+        await server.result(work)
+    assert server.most_downloads == 2
 
 
 @pytest.fixture

@@ -210,3 +210,29 @@ def test_a_slot_is_given_back_exactly_when_a_command_is_over(stage: m.Stage) -> 
         given_back = m.GiveSlotBack() in a_machine(origin).handle(event)
         over = kind in (m.Ended, m.Refused) or (origin is m.Stage.RUNNING and kind is m.StepFailed)
         assert given_back == over, (origin, kind)
+
+
+def test_what_a_failed_command_left_is_kept_when_its_owner_asks() -> None:
+    machine = m.Machine(must_prepare=False, has_outputs=True, time_limit_s=0.0, keep_failed=True)
+    machine.stage = m.Stage.RUNNING
+    assert machine.handle(m.Ended(BAD)) == (m.GiveSlotBack(), m.Push(outputs=False, logs=True, left=True))
+    failure = Failure(FailureKind.COMMAND, "exit code 1: why", exit_code=1)
+    assert machine.handle(m.Pushed(kept="n")) == (m.Report(failure, kept="n"), m.Clean(keep=True))
+
+
+def test_outputs_that_cannot_be_taken_are_kept_once() -> None:
+    machine = m.Machine(must_prepare=False, has_outputs=True, time_limit_s=0.0, keep_failed=True)
+    machine.stage = m.Stage.RUNNING
+    machine.handle(m.Ended(replace(GOOD, stdout_size=1)))
+    missing = Failure(FailureKind.OUTPUT, "declared output o missing")
+    assert machine.handle(m.StepFailed(missing)) == (m.Push(outputs=False, logs=True, left=True),)
+    assert machine.handle(m.StepFailed(BROKEN)) == (m.Report(missing), m.Clean(keep=True))
+
+
+@pytest.mark.parametrize("kind", [FailureKind.NODE, FailureKind.INPUT])
+def test_nothing_is_kept_of_what_the_machine_or_an_input_spoiled(kind: FailureKind) -> None:
+    machine = m.Machine(must_prepare=False, has_outputs=True, time_limit_s=0.0, keep_failed=True)
+    machine.stage = m.Stage.RUNNING
+    machine.handle(m.Ended(GOOD))
+    failure = Failure(kind, "spoiled")
+    assert machine.handle(m.StepFailed(failure)) == (m.Report(failure), m.Clean(keep=True))

@@ -5,11 +5,11 @@ import pytest
 from awe_server.scheduler.holder import check_holder
 from awe_server.scheduler.jobs import delete_job, resubmit_job, resume_job, suspend_job
 from awe_server.scheduler.report import report
-from awe_server.scheduler.state import Workunit
+from awe_server.scheduler.state import DeleteNodes, Workunit
 from awe_server.scheduler.suspension import remove_client, suspend_client
 from awe_server.scheduler.views import unit_document
 from shared_models.errors import ClientNotFound, LeaseLost, WorkunitNotFound
-from shared_models.ids import ClientId, WorkunitId
+from shared_models.ids import ClientId, WorkunitId, kept_node_id
 from shared_models.states import FailureKind, JobState, WorkunitState
 from tests.builders import Stored, World, a_job, a_report, changed, job_id, snapshot
 
@@ -332,6 +332,44 @@ class TestHolder:
             check_holder(world.state, WorkunitId(f"{job.id}_t_0"), client_id="c1")
 
 
+class TestKept:
+    """What a failed attempt left is a node; only the last one is kept."""
+
+    def test_the_node_of_the_last_failed_attempt_stays_and_the_one_before_goes(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t", keep_failed=True, retry_delay_s=0))
+        unit = world.take()
+        first = kept_node_id(unit.id, 1)
+        world.fail(unit, kept=first)
+        assert unit.kept == first
+        world.state.take()
+        world.take()
+        second = kept_node_id(unit.id, 2)
+        world.fail(unit, kept=second)
+        assert (unit.kept, unit_document(unit)["kept"]) == (second, second)
+        effects = world.state.take().effects
+        assert [e.node_ids for e in effects if isinstance(e, DeleteNodes)] == [(first,)]
+        world.take()
+        world.done(unit)
+        assert unit_document(unit)["kept"] == second
+
+    def test_a_client_cannot_name_any_other_node(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t", keep_failed=True))
+        unit = world.take()
+        world.fail(unit, kept="00000000-0000-4000-8000-000000000000")
+        assert unit.kept == ""
+
+    def test_it_goes_with_the_job_and_only_then(self, world: World) -> None:
+        world.client()
+        job = world.submit(a_job().task("t", keep_failed=True))
+        world.state.take()
+        delete_job(world.state, world.ctx, job.id)
+        assert not [e for e in world.state.take().effects if isinstance(e, DeleteNodes)]
+        delete_job(world.state, world.ctx, job.id, full=True)
+        assert [e.job for e in world.state.take().effects if isinstance(e, DeleteNodes)] == [job.id]
+
+
 def test_the_document_of_a_completed_workunit_says_all(world: World) -> None:
     world.client()
     job = world.submit(a_job().task("t"))
@@ -354,6 +392,7 @@ def test_the_document_of_a_completed_workunit_says_all(world: World) -> None:
         "exit": None,
         "perf": None,
         "outputs": None,
+        "kept": "",
         "_token": "token-1",
         "generation": 1,
         "not_before": "0001-01-01T00:00:00Z",

@@ -127,3 +127,14 @@ def test_what_was_processed_is_all_of_it_once_every_rank_is_done() -> None:
     assert processed(part, 7, 7) == {**part, "doneindex": 10, "donerecords": 10}
     assert processed(part, 6, 7) == {**part, "doneindex": 9, "donerecords": None}
     assert processed({"totalindex": 3}, 3, 3)["donerecords"] is None
+
+
+def test_folders_and_patterns_are_not_cut_and_leave_the_one_file_beside_them(world: World) -> None:
+    job = world.submit(a_job().task("t", parts=4).reads("bt2/").reads("*.fa").reads("reads.fastq"))
+    source = part_input(job.tasks[0])
+    assert source is not None
+    assert source["filename"] == "reads.fastq"
+    job = world.submit(a_job().task("t", parts=4).reads("bt2/"))
+    assert part_input(job.tasks[0]) is None
+    world.prepare(job.tasks[0])
+    assert (job.tasks[0].totalwork, job.tasks[0].notes) == (1, "not split: folders and patterns are not cut")

@@ -69,6 +69,7 @@ def test_the_task_document(world: World) -> None:
         "retry_delay_s": None,
         "notes": "",
         "skip": 0,
+        "keep_failed": False,
         "generation": 1,
         "fresh_rank": 0,
         "first_attempt": 1,

@@ -215,7 +215,7 @@ def test_wrong_shape(document: Any, problem: str) -> None:
         ("depends_on", [], "depends_on: unknown key; did you mean 'dependsOn'?"),
         ("zzz", 1, "zzz: unknown key; known are taskid, cmd, dependsOn, inputs, outputs, predata, partinfo, "
          "maxworksize, totalwork, userattr, clientgroups, resources, time_limit_s, max_failures, "
-         "retry_delay_s, skip"),
+         "retry_delay_s, skip, keep_failed"),
         ("totalwork", "#totalwork", "totalwork: still has the template placeholder '#totalwork'; "
          "fill it in before submitting (awe submit --set totalwork=VALUE)"),
     ],

@@ -66,8 +66,15 @@ def test_dot_parts_are_left_out(name: str, normal: str) -> None:
     assert normal_relative_path(name) == normal
 
 
-@pytest.mark.parametrize("name", [name for name in BAD if name and "\ud800" not in name])
-@pytest.mark.parametrize("key", ["filename", "shockfilename", "attrfile"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (name, key)
+        for name in BAD
+        for key in ("filename", "shockfilename", "attrfile")
+        if name and "\ud800" not in name and (key, name) != ("filename", "out/")  # that is a whole folder
+    ],
+)
 def test_F_08_a_document_may_not_name_such_a_file(name: str, key: str) -> None:
     with pytest.raises(InvalidDocument, match=rf"^tasks\[0\]\.outputs\[0\]\.{key}: "):
         parse_task(outputs=[{"filename": "f", key: name}])

@@ -1,0 +1,73 @@
+"""A TCP proxy that cuts connections after so many bytes, whatever is spoken through it."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+#: Closing with this set sends a reset, and what is not read yet is lost.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class CuttingProxy:
+    """Stands before a server, as long as the with statement lasts.
+
+    The next connections are cut, one for each number in `down`, after so many bytes of answers; those with a
+    number in `up` after so many bytes of requests. Every second cut is a reset. `cuts` counts them.
+    """
+
+    def __init__(self, url: str, *, down: Iterable[int] = (), up: Iterable[int] = ()) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "", parts.port or 80)
+        self._lock = threading.Lock()
+        self.down, self.up = list(down), list(up)
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near = self._listener.accept()[0]
+                far = socket.create_connection(self._target)
+            except OSError:
+                return
+            with self._lock:
+                down = self.down.pop(0) if self.down else None
+                up = self.up.pop(0) if self.up else None
+            for source, sink, limit in ((far, near, down), (near, far, up)):
+                threading.Thread(target=self._pump, args=(source, sink, limit, near), daemon=True).start()
+
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, limit: int | None, near: socket.socket
+    ) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536 if limit is None else min(65536, limit - passed)):
+                sink.sendall(data)
+                passed += len(data)
+                if limit is not None and passed >= limit:
+                    with self._lock:
+                        self.cuts += 1
+                        if self.cuts % 2:
+                            near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    break
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -1,0 +1,116 @@
+"""`awe-server check --data` on a real data directory: lines, JSON, exit codes, and what --repair may do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from awe_server.app import build_services
+from awe_server.cli import cli
+from awe_server.runtime.clock import Clock
+from awe_server.settings import Settings
+
+
+def wall() -> float:
+    return 1_796_028_857.0
+
+
+async def stream(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _fill(folder: Path) -> list[dict[str, Any]]:
+    deaths: list[BaseException] = []
+    settings = Settings(data_dir=folder, free_floor_bytes=0)
+    services = build_services(settings, clock=Clock(wall, wall), fatal=deaths.append)
+    await services.engine.start()
+    made = [await services.nodes.create(stream(data), name="x") for data in (b"one\n", b"two\n")]
+    await services.nodes.build_index(made[0]["id"], "line")
+    await services.engine.stop()
+    assert not deaths
+    return made
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def made(data: Path) -> list[dict[str, Any]]:
+    return asyncio.run(_fill(data))
+
+
+def check(data: Path, *flags: str) -> Result:
+    return CliRunner().invoke(cli, ["check", "--data", str(data), *flags])
+
+
+def blob(data: Path, node: dict[str, Any]) -> Path:
+    return data / "nodes" / "blobs" / str(node["_blob"])
+
+
+def test_a_sound_directory(data: Path, made: list[dict[str, Any]]) -> None:
+    ended = check(data)
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines()[-1].endswith("nodes: sound: 2 nodes, 2 files, 8 bytes")
+    shown = json.loads(check(data, "--json").stdout)
+    assert shown["sound"] is True
+    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "problems": []}
+
+
+def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dict[str, Any]]) -> None:
+    blob(data, made[0]).write_bytes(b"onE\n")
+    blob(data, made[1]).unlink()
+    ended = check(data, "--repair")
+    assert ended.exit_code == 1
+    lines = sorted(line for line in ended.stdout.splitlines() if "sound" not in line)
+    assert [line.split()[0] for line in lines] == ["damaged", "missing_blob"]
+    assert all(
+        node["id"] in line and str(node["_blob"]) in line for node, line in zip(made, lines, strict=True)
+    )
+    shown = json.loads(check(data, "--json").stdout)
+    assert shown["sound"] is False
+    assert {problem["kind"] for problem in shown["nodes"]["problems"]} == {"damaged", "missing_blob"}
+    assert blob(data, made[0]).read_bytes() == b"onE\n"
+
+
+def test_repair_removes_orphans_and_then_all_is_sound(data: Path, made: list[dict[str, Any]]) -> None:
+    orphan = blob(data, made[0]).with_name("gone.0123")
+    orphan.write_bytes(b"never acknowledged")
+    assert check(data).exit_code == 1
+    assert orphan.exists(), "without --repair nothing changes"
+    repaired = check(data, "--repair")
+    assert repaired.exit_code == 0
+    assert "; removed" in repaired.stdout
+    assert not orphan.exists()
+    assert check(data).exit_code == 0
+    assert blob(data, made[0]).read_bytes() == b"one\n"
+
+
+def test_files_of_another_store_are_no_orphans(data: Path, made: list[dict[str, Any]]) -> None:
+    (data / "nodes" / "server").write_text("somebody-else\n")
+    ended = check(data, "--repair")
+    assert ended.exit_code == 1
+    assert "holds the files of another store" in ended.stderr
+    assert blob(data, made[0]).exists()
+
+
+def test_a_running_server_keeps_the_check_out(data: Path, made: list[dict[str, Any]]) -> None:
+    async def run() -> Result:
+        services = build_services(
+            Settings(data_dir=data, free_floor_bytes=0), clock=Clock(wall, wall), fatal=lambda _: None
+        )
+        await services.engine.start()
+        try:
+            return await asyncio.to_thread(check, data, "--repair")
+        finally:
+            await services.engine.stop()
+
+    ended = asyncio.run(run())
+    assert ended.exit_code == 1
+    assert ended.stdout == ""
+    assert "in use" in ended.stderr or "another" in ended.stderr

@@ -122,6 +122,13 @@ def unknown_references(words: Iterable[str], names: InputNames) -> Iterable[str]
             start = word.find("@", start + 1 + len(name or ""))
 
 
+def variable_names(word: str) -> Iterable[str]:
+    """Give the name in each `${NAME}` of a word that stands for a value."""
+    for found in _SPECIAL.finditer(word):
+        if found.group(1) is not None and not found.group().startswith("$$"):
+            yield found.group(1)
+
+
 def _substitute(
     word: str, names: InputNames, inputs: Mapping[str, str], environ: Mapping[str, str], place: str
 ) -> str:

@@ -30,15 +30,16 @@ def check_files(
     def at(key: str, i: int) -> str:
         return f"{path}.{key}.{names[key][i][:100]}" if key in names else f"{path}.{key}[{i}]"
 
-    def each(key: str, check: Callable[[IO, str], None]) -> set[str]:
-        seen: set[str] = set()
+    def each(key: str, check: Callable[[IO, str], None]) -> dict[str, IO]:
+        seen: dict[str, IO] = {}
         for i, io in enumerate(getattr(task, key)):
             place = at(key, i)
             _check_names(io, place, problems)
             if io.filename in seen:
                 problems.add(f"{place}.filename", f"'{io.filename[:200]}' is given twice in {key}")
-            seen.add(io.filename)
             check(io, place)
+            places[id(io)] = place
+            seen[io.filename] = io
         return seen
 
     def source(io: IO, place: str) -> None:
@@ -60,11 +61,28 @@ def check_files(
     def sink(io: IO, place: str) -> None:
         _check_sink(io, place, reach, task.inputs, problems)
 
+    places: dict[int, str] = {}
     inputs = each("inputs", source)
-    each("outputs", sink)
+    outputs = each("outputs", sink)
     for i, problem in overlaps(task.outputs):
         problems.add(f"{at('outputs', i)}.filename", problem)
-    each("predata", predata)
+    fetched = {**each("predata", predata), **inputs}
+    for files in (fetched.values(), outputs.values()):
+        _check_folders([io for io in files if not (io.nofile or io.optional)], places, problems)
+
+
+def _check_folders(files: Sequence[IO], places: Mapping[int, str], problems: Problems) -> None:
+    """What is a file cannot be the folder of another one."""
+    paths = [f"{io.directory}/{io.filename}" if io.directory else io.filename for io in files]
+    known = set(paths)
+    for io, path in zip(files, paths, strict=True):
+        end = path.find("/")
+        while end > 0:
+            if path[:end] in known:
+                what = f"'{path[:200]}' needs a folder '{path[:end][:200]}', which is a file of this task"
+                problems.add(f"{places[id(io)]}.filename", what)
+                break
+            end = path.find("/", end + 1)
 
 
 def name_problem(name: str, check: Callable[[str], str | None] = check_relative_path) -> str | None:

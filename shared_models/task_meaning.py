@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shared_models.archives import is_archive
-from shared_models.arguments import InputNames, split_words, unknown_references
+from shared_models.arguments import InputNames, split_words, unknown_references, variable_names
 from shared_models.documents import Command, Environ, PartInfo, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.file_meaning import check_files, name_problem
@@ -14,6 +14,7 @@ from shared_models.meaning import check_groups, task_name_problem
 from shared_models.nearest import did_you_mean, near_miss
 from shared_models.paths import normal_relative_path
 from shared_models.problems import Problems
+from shared_models.variables import ARRAY_FIRST, ARRAY_INDEX, RESERVED, set_variables
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -69,6 +70,11 @@ class TaskCheck:
     def _partinfo(self, part: PartInfo, inputs: list[str], path: str) -> None:
         if part.input:
             part.input = self._input(part.input, inputs, f"{path}.input")
+        elif part.index not in ("", "none") and not inputs:
+            self.problems.add(
+                f"{path}.index",
+                f"'{part.index}' is where an input is cut, and this task has none; leave it out",
+            )
         if part.options:
             self.problems.add(f"{path}.options", "no index has options; leave it out")
 
@@ -112,6 +118,10 @@ class TaskCheck:
                     self.problems.add(
                         f"{path}.{key}", f"'{name[:100]}' is not a variable name ([A-Za-z_][A-Za-z0-9_]*)"
                     )
+                elif name in RESERVED:
+                    self.problems.add(
+                        f"{path}.{key}.{name}", "is set by the client for each attempt; leave it out"
+                    )
                 elif "\0" in value:
                     self.problems.add(f"{path}.{key}.{name[:100]}", "has a NUL character")
             if sum(len(name) + len(value) for name, value in variables.items()) > MAX_ENVIRON_CHARS:
@@ -127,7 +137,23 @@ class TaskCheck:
         for word in words:
             if len(word) * 4 > MAX_WORD_BYTES and len(word.encode()) > MAX_WORD_BYTES:
                 self.problems.add(f"{path}.{key}", f"has a word longer than {MAX_WORD_BYTES} bytes")
+        self._variables(task.cmd, [w for w in words if "${" in w], f"{path}.{key}")
         self._near_misses(task, [w for w in words if "@" in w], inputs, f"{path}.{key}")
+
+    def _variables(self, cmd: Command, words: list[str], path: str) -> None:
+        """Check that each `${NAME}` will be set: on the client it would fail every attempt."""
+        if not words:
+            return
+        environ = cmd.environ
+        in_container = bool(cmd.Dockerimage or cmd.dockerPull)
+        known = set_variables((*environ.public, *environ.private), in_container=in_container)
+        for name in dict.fromkeys(name for word in words for name in variable_names(word)):
+            if name not in known:
+                shown, hint = name[:100], did_you_mean(name, sorted(known))
+                if name == ARRAY_INDEX:
+                    hint = f"; it comes with {ARRAY_FIRST} in cmd.environ.public"
+                place = f"give it in cmd.environ.public, or write $${{{shown}}} for the text itself"
+                self.problems.add(path, f"'${{{shown}}}' is not set; {place}{hint}")
 
     def _near_misses(self, task: TaskDocument, words: list[str], inputs: list[str], path: str) -> None:
         if not (words and inputs):

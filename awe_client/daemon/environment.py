@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from shared_models.arguments import split_arguments
 from shared_models.errors import InvalidDocument
 from shared_models.messages import TaskForClient
+from shared_models.variables import ARRAY_FIRST, ARRAY_INDEX, INHERITED, TEMPORARY
 
 if TYPE_CHECKING:
     from awe_client.daemon.attempt import Attempt
 
-INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ")
 SCRIPT_NAME = "awe_script.sh"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -50,13 +50,13 @@ def own_environment(attempt: "Attempt") -> dict[str, str]:
         "AWE_RANK": str(attempt.rank),
         "AWE_ATTEMPT": str(attempt.number),
     }
-    if "TMPDIR" not in attempt.task.common_env:
+    if TEMPORARY not in attempt.task.common_env:
         # Temporary files go where they are removed with everything else, and where no other attempt sees
         # them.
-        own["TMPDIR"] = attempt.inside
-    first = _public(attempt.task.message).get("AWE_ARRAY_FIRST", "")
+        own[TEMPORARY] = attempt.inside
+    first = _public(attempt.task.message).get(ARRAY_FIRST, "")
     if first.lstrip("-").isdigit():
-        own["AWE_ARRAY_INDEX"] = str(int(first) + max(attempt.rank, 1) - 1)
+        own[ARRAY_INDEX] = str(int(first) + max(attempt.rank, 1) - 1)
     return own
 
 

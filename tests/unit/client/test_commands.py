@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_models.variables import ATTEMPT, set_variables
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
 
@@ -193,6 +194,17 @@ async def test_the_environment_is_built_and_nothing_leaks(
     names = {line.partition("=")[0] for line in text.splitlines() if "=" in line}
     allowed = {"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}
     assert {n for n in names if not n.startswith("AWE_")} <= allowed | {"KB_AUTH_TOKEN", "LC_CTYPE"}
+
+
+async def test_a_command_finds_the_variables_that_documents_may_name_and_no_other(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start()
+    [work] = await server.add_task(script=["env -0 | cut -z -d= -f1 | tr '\\0' ' '"])
+    names = set((await server.result(work))["stdout_tail"].split())
+    assert {name for name in names if name.startswith("AWE_")} == set(ATTEMPT)
+    assert names - {"PWD", "SHLVL", "_", "OLDPWD"} <= set_variables([], in_container=False)
+    assert {"PATH", "TMPDIR"} <= names
 
 
 async def test_a_command_knows_who_it_is(server: FakeServer, start: MakeDaemon) -> None:

@@ -392,3 +392,96 @@ class TestLimits:
             parse_task(cmd={"name": "x", "environ": {"public": {f"V{i}": "x" * half for i in range(8)}}})
         with pytest.raises(InvalidDocument, match=r"environ\.public: has more than 1000 entries"):
             parse_task(cmd={"name": "x", "environ": {"public": {f"V{i}": "" for i in range(1001)}}})
+
+
+def task(**keys: Any) -> Document:
+    return {"tasks": [{"taskid": "0", "cmd": {"name": "x"}, **keys}]}
+
+
+@pytest.mark.parametrize(
+    ("cmd", "path", "name", "hint"),
+    [
+        ({"args": "-d ${NOPE}"}, "args", "NOPE", ""),
+        ({"args_array": ["a", "${NOPE}"]}, "args_array", "NOPE", ""),
+        ({"args": "${AWE_RNAK}"}, "args", "AWE_RNAK", "; did you mean 'AWE_RANK'?"),
+        (
+            {"args": "${AWE_ARRAY_INDEX}"},
+            "args",
+            "AWE_ARRAY_INDEX",
+            "; it comes with AWE_ARRAY_FIRST in cmd.environ.public",
+        ),
+        ({"args": "${USER}", "Dockerimage": "i"}, "args", "USER", ""),
+    ],
+)
+def test_a_variable_that_nobody_sets_is_refused_before_it_fails_on_every_client(
+    cmd: Document, path: str, name: str, hint: str
+) -> None:
+    (problem,) = problems(task(cmd={"name": "x", **cmd}))
+    place = f"give it in cmd.environ.public, or write $${{{name}}} for the text itself"
+    assert problem == f"tasks[0].cmd.{path}: '${{{name}}}' is not set; {place}{hint}"
+
+
+@pytest.mark.parametrize(
+    "cmd",
+    [
+        {"args": "${A} ${B}", "environ": {"public": {"A": "1"}, "private": {"B": "2"}}},
+        {"args": "${AWE_RANK} ${AWE_CORES} ${TMPDIR} ${HOME} ${PATH} ${LC_ALL}"},
+        {"args": "${AWE_ARRAY_INDEX}", "environ": {"public": {"AWE_ARRAY_FIRST": "1"}}},
+        {"args": "${HOME} ${TMPDIR}", "dockerPull": "i"},
+        {"args": "$${NOPE} $NOPE ${NOPE:-x}"},
+        {"args": "", "cmd_script": ["echo ${NOPE}"]},
+    ],
+)
+def test_variables_that_are_set_or_only_look_like_some_are_fine(cmd: Document) -> None:
+    parse(task(cmd={"name": "x", **cmd}))
+
+
+@pytest.mark.parametrize("key", ["public", "private"])
+@pytest.mark.parametrize("name", ["AWE_RANK", "AWE_SERVER", "AWE_ARRAY_INDEX"])
+def test_what_the_client_says_of_an_attempt_no_job_may_say(key: str, name: str) -> None:
+    (problem,) = problems(task(cmd={"name": "x", "environ": {key: {name: "7", "AWE_MINE": "fine"}}}))
+    assert (
+        problem == f"tasks[0].cmd.environ.{key}.{name}: is set by the client for each attempt; leave it out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "path"),
+    [
+        ({"inputs": [{"filename": n, "node": NODE} for n in ("d", "d/x")]}, "inputs[1]"),
+        ({"inputs": [{"filename": n, "node": NODE} for n in ("d/e/x", "d")]}, "inputs[0]"),
+        (
+            {"inputs": [{"filename": "d", "node": NODE}], "predata": [{"filename": "d/x", "node": NODE}]},
+            "predata[0]",
+        ),
+        ({"outputs": [{"filename": "a"}, {"filename": "a/b"}]}, "outputs[1]"),
+        ({"outputs": [{"filename": "a"}, {"filename": "b", "directory": "a"}]}, "outputs[1]"),
+    ],
+)
+def test_a_file_and_a_folder_cannot_have_one_name(files: Document, path: str) -> None:
+    (problem,) = problems(task(**files))
+    assert problem.startswith(f"tasks[0].{path}.filename: '")
+    assert problem.endswith("which is a file of this task")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"inputs": [{"filename": n, "node": NODE} for n in ("d", "dx/d", "e/d")]},
+        {"inputs": [{"filename": "d", "node": NODE, "nofile": True}, {"filename": "d/x", "node": NODE}]},
+        {"outputs": [{"filename": "a", "optional": True}, {"filename": "a/b", "optional": True}]},
+        {"inputs": [{"filename": "a", "node": NODE}], "outputs": [{"filename": "a/b"}]},
+    ],
+)
+def test_names_that_only_begin_alike_are_fine(files: Document) -> None:
+    parse(task(**files))
+
+
+@pytest.mark.parametrize("index", ["size", "line", "record", "chunkrecord"])
+def test_a_task_without_inputs_cannot_be_cut(index: str) -> None:
+    (problem,) = problems(task(totalwork=4, partinfo={"index": index}))
+    assert problem == (
+        f"tasks[0].partinfo.index: '{index}' is where an input is cut, and this task has none; leave it out"
+    )
+    parse(task(totalwork=4, partinfo={"index": "none"}))
+    parse(task(totalwork=4, partinfo={}))

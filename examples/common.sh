@@ -148,10 +148,17 @@ run_job() {
     folder=$1 template=$2 count=$3
     shift 3
     say "== $(basename "$template"), split tasks in $count part(s)"
-    id=$(awe submit "$template" --set jobname="$example" --set user="$(id -un)" --set totalwork="$count" "$@")
+    id=$(awe submit "$template" --set jobname="$example" --set user="$(id -un)" --set totalwork="$count" "$@") ||
+        fail "the job was not submitted"
     # In the background, so that a signal ends it at once.
     awe watch "$id" &
     watching=$!
+    while kill -0 "$watching" 2>/dev/null; do
+        for pid in $clients; do
+            kill -0 "$pid" 2>/dev/null || { tail -n 20 "$home"/client-*.log >&2; fail "a client has ended"; }
+        done
+        sleep 0.2
+    done
     wait "$watching" || fail "the job did not complete"
     watching=
     mkdir -p "$folder"

@@ -136,7 +136,7 @@ async def test_cycles_and_unknown_origins_are_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../x", "/etc/x", "a/../../x", "sub/", "a\0b", "n" * 300, "~/x", "C:\\x", "x\r\ny", "", "."]
+    "name", ["../../x", "/etc/x", "a/../../x", "a\0b", "n" * 300, "~/x", "C:\\x", "x\r\ny", "", "."]
 )
 async def test_file_names_that_leave_the_work_directory_are_refused(api: Api, name: str) -> None:
     for kind in ("inputs", "outputs"):

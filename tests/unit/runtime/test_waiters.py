@@ -32,7 +32,7 @@ class Farm:
         return client.id
 
     def demand(self, group: str = "", cores: int = 1) -> Demand:
-        key = (frozenset({group} if group else ()), "app", cores, 0, 0, 0, False, False)
+        key = (frozenset({group} if group else ()), "app", cores, 0, 0, 0, False, False, frozenset())
         demand = self.state.demands[key] = Demand(key)
         self.state.demand_list.append(demand)
         return demand

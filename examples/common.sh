@@ -1,5 +1,5 @@
 # Read by the run.sh of each example: options, tools, inputs, a private server with two clients, jobs.
-# An example says `package` and `tools` beforehand, and calls `begin "$@"`.
+# An example sets `tools` (words "command=package") and `split_tasks` beforehand, and calls `begin "$@"`.
 # shellcheck shell=sh
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -76,7 +76,6 @@ begin() {
     inputs=$(cd "$inputs" && pwd)
 }
 
-# Tools are written "command=package".
 check_tools() {
     missing=
     for tool in $tools; do
@@ -162,7 +161,15 @@ run_job() {
     wait "$watching" || fail "the job did not complete"
     watching=
     mkdir -p "$folder"
-    awe show "$id" | awk -F '\t' 'outputs { print $2, $4 } $2 == "OUTPUT" { outputs = 1 }' >"$home/outputs"
+    awe show "$id" >"$home/shown"
+    for task in $split_tasks; do
+        awk -F '\t' -v task="$task" -v done="$count/$count" \
+            '$1 == task && $3 == done { found = 1 } END { exit !found }' "$home/shown" || {
+            cat "$home/shown" >&2
+            fail "the task $task was not cut into $count parts"
+        }
+    done
+    awk -F '\t' 'outputs { print $2, $4 } $2 == "OUTPUT" { outputs = 1 }' "$home/shown" >"$home/outputs"
     while read -r name node; do
         case $name in
             *'*'*) ;;

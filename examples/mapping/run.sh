@@ -3,6 +3,7 @@
 set -eu
 
 tools="bowtie2=bowtie2 samtools=samtools"
+split_tasks="map"
 # shellcheck source=examples/common.sh
 . "$(dirname "$0")/../common.sh"
 begin "$@"

@@ -3,6 +3,7 @@
 set -eu
 
 tools="seqtk=seqtk vsearch=vsearch bowtie2=bowtie2 prodigal=prodigal cd-hit=cd-hit blastp=ncbi-blast+"
+split_tasks="screen genecalling search"
 # shellcheck source=examples/common.sh
 . "$(dirname "$0")/../common.sh"
 begin "$@"

@@ -106,7 +106,7 @@ class TaskForClient(TypedDict):
     inputs: list[dict[str, Any]]  #: `url` of an own node is relative: `/node/<id>?download`
     outputs: list[dict[str, Any]]
     predata: list[dict[str, Any]]
-    part_input: str | None
+    part_inputs: list[str]  #: filenames of the inputs that are cut, all at the same units
     index: str | None
     userattr: dict[str, Any]
     resources: dict[str, int]
@@ -115,15 +115,15 @@ class TaskForClient(TypedDict):
 
 
 class GrantMessage(TypedDict):
-    """One workunit handed out; the last three only if the input is cut."""
+    """One workunit handed out; the last two only if inputs are cut."""
 
     task: str
     rank: int
     attempt: int
     token: str
-    part: NotRequired[str]
-    offset: NotRequired[int]
-    length: NotRequired[int]
+    part: NotRequired[str]  #: units of the task's `index`: "3-4", or "5"
+    #: offset and length for each of the task's `part_inputs`; (-1, -1) = to be asked for by index and part
+    pieces: NotRequired[list[tuple[int, int]]]
 
 
 class ResultMessage(TypedDict):

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from awe_client.daemon.container import WORKDIR
 from awe_client.daemon.environment import common_environment, encode
 from shared_models.ids import TaskId, make_workunit_id
 from shared_models.messages import GrantMessage, TaskForClient
+
+_BY_PART = (-1, -1)
 
 #: Workunit id and attempt number.
 AttemptKey = tuple[str, int]
@@ -85,7 +87,7 @@ class TaskSpec:
 
 @dataclass(slots=True)
 class Attempt:
-    """One granted attempt. `part`, `offset`, `length` say which piece of the cut input is its own."""
+    """One granted attempt. `part` says which units of the cut inputs are its own, `pieces` which bytes."""
 
     task: TaskSpec
     id: str
@@ -94,8 +96,8 @@ class Attempt:
     token: str
     directory: Path
     part: str = ""
-    offset: int = -1
-    length: int = -1
+    #: offset and length in each cut input, by filename; (-1, -1) = to be asked for by index and part
+    pieces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     links: list[Path] = field(default_factory=list)  #: shared files that its directory has links to
 
     @property
@@ -107,11 +109,6 @@ class Attempt:
     def inside(self) -> str:
         """Its directory as the command sees it."""
         return WORKDIR if self.task.image else str(self.directory)
-
-    @property
-    def cut_input(self) -> str | None:
-        """The input of which this attempt gets only a part."""
-        return self.task.message.get("part_input") if self.part or self.length >= 0 else None
 
 
 def _folder_name(id: str) -> str:
@@ -139,6 +136,12 @@ def from_grant(grant: GrantMessage, task: TaskSpec, attempts: Path) -> Attempt:
         token=grant["token"],
         directory=Path(f"{attempts}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}"),
         part=grant.get("part") or "",
-        offset=grant.get("offset", -1),
-        length=grant.get("length", -1),
+        pieces=_pieces(grant, task.message["part_inputs"]),
     )
+
+
+def _pieces(grant: GrantMessage, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    if not grant.get("part"):
+        return {}
+    pieces = grant.get("pieces") or [_BY_PART] * len(names)
+    return {name: (offset, length) for name, (offset, length) in zip(names, pieces, strict=True)}

@@ -94,7 +94,7 @@ class Fetcher:
             await self._fetch_archive(attempt, entry)
             return
         target = place(attempt.directory, name)
-        if attempt.cut_input == name:
+        if name in attempt.pieces:
             await self._fetch_part(attempt, entry, meter)
             return
         if not url:
@@ -139,11 +139,12 @@ class Fetcher:
         name, url = entry["filename"], entry.get("url") or ""
         target = place(attempt.directory, name)
         wanted = replace(_whole(entry), size=-1, md5="")
-        if attempt.length == 0:
+        offset, length = attempt.pieces[name]
+        if length == 0:
             await asyncio.to_thread(target.touch)
             return
-        if attempt.length > 0:
-            wanted = replace(wanted, offset=max(attempt.offset, 0), length=attempt.length)
+        if length > 0:
+            wanted = replace(wanted, offset=offset, length=length)
         else:
             index = attempt.task.message.get("index") or "chunkrecord"
             query = urlencode({"index": index, "part": attempt.part})
@@ -238,7 +239,7 @@ def _expect(attempt: Attempt, meter: Meter) -> None:
         if entry.get("nofile"):
             continue
         name = entry["filename"]
-        meter.expect(name, attempt.length if attempt.cut_input == name else _whole(entry).size)
+        meter.expect(name, attempt.pieces[name][1] if name in attempt.pieces else _whole(entry).size)
 
 
 def _is_shock(entry: Mapping[str, Any]) -> bool:

@@ -25,11 +25,12 @@ from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
-from awe_server.runtime.cuts import cut_node
+from awe_server.runtime.cuts import cut_nodes
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
 from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
+from awe_server.scheduler.parts import cut_names
 from awe_server.scheduler.state import Document, Task
 from shared_models.errors import AweError, BadRequest, TooLarge
 from shared_models.ids import ClientId, WorkunitId
@@ -158,14 +159,14 @@ async def _data(
     work: list[dict[str, Any]] = []
     if not superseded:
         cut = {grant.task.id: grant.task for grant in reply.grants if grant.part}
-        nodes = {id: await cut_node(services.engine, services.nodes, task) for id, task in cut.items()}
+        nodes = {id: await cut_nodes(services.engine, services.nodes, task) for id, task in cut.items()}
         for grant in reply.grants:
             task = grant.task
             if not grant.is_held:
                 continue
             if task.id not in tasks:
                 tasks[task.id] = task_for_client(task)
-            work.append(_grant(services.nodes, grant, nodes.get(task.id)))
+            work.append(_grant(services.nodes, grant, nodes.get(task.id, [])))
     data: dict[str, Any] = {
         "lease_s": reply.lease_s,
         "results": reply.results,
@@ -195,7 +196,7 @@ def task_for_client(task: Task) -> Document:
         "inputs": [_io(io) for io in task.inputs],
         "outputs": [_io(io) for io in task.outputs],
         "predata": [_io(io) for io in task.predata],
-        "part_input": part["input"] if part else None,
+        "part_inputs": cut_names(part),
         "index": part["index"] if part else None,
         "userattr": {**(task.job.info.get("userattr") or {}), **task.userattr},
         "resources": task.resources,
@@ -211,8 +212,8 @@ def _io(io: Document) -> Document:
     return {**io, "url": f"{(host or '').rstrip('/')}/node/{node}?download"}
 
 
-def _grant(nodes: NodeStore, grant: Grant, node: Document | None) -> dict[str, Any]:
-    """One workunit handed out; with exact bytes if they are known here. Otherwise the client asks by part."""
+def _grant(nodes: NodeStore, grant: Grant, cut: list[Document | None]) -> dict[str, Any]:
+    """One workunit handed out, with its piece of each node that is cut."""
     shown: dict[str, Any] = {
         "task": grant.task.id,
         "rank": grant.rank,
@@ -221,11 +222,16 @@ def _grant(nodes: NodeStore, grant: Grant, node: Document | None) -> dict[str, A
     }
     if grant.part:
         shown["part"] = grant.part
-        if node is not None:
-            try:
-                shown["offset"], shown["length"] = nodes.locate(
-                    node, (grant.task.partinfo or {})["index"], grant.part
-                )
-            except AweError:
-                return shown
+        index = (grant.task.partinfo or {})["index"]
+        shown["pieces"] = [_piece(nodes, node, index, grant.part) for node in cut]
     return shown
+
+
+def _piece(nodes: NodeStore, node: Document | None, index: str, part: str) -> tuple[int, int]:
+    """Offset and length if they are known here; (-1, -1): the client asks by index and part."""
+    if node is None:
+        return -1, -1
+    try:
+        return nodes.locate(node, index, part)
+    except AweError:
+        return -1, -1

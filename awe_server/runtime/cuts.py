@@ -6,32 +6,40 @@ by: with other content, parts handed out before and after would not add up to an
 
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.scheduler.parts import cut_names
 from awe_server.scheduler.ready import cut_is_void
 from awe_server.scheduler.state import Document, Task
 from shared_models.errors import AweError
 
 
-async def cut_node(engine: Engine, nodes: NodeStore, task: Task) -> Document | None:
-    """The node that the task's workunits get parts of, if it is one of ours and can be read.
+async def cut_nodes(engine: Engine, nodes: NodeStore, task: Task) -> list[Document | None]:
+    """The nodes that the task's workunits get parts of, as `cut_names` has them.
 
-    When it is not what it was, the job is suspended with the reason: no grant of the task is held any more.
+    None stands for a file that is not ours or cannot be read. When one is not what it was, the job is
+    suspended with the reason: no grant of the task is held any more.
     """
     part = task.partinfo or {}
-    for io in task.inputs:
-        if io["filename"] == part.get("input") and io.get("node") and not io.get("host"):
-            generation = task.generation
-            try:
-                node = await nodes.get(io["node"])
-                problem = await _difference(nodes, node, io, part)
-                if not problem:
-                    await nodes.ready(node, part["index"])
-            except AweError:
-                return None
-            if problem:
-                await engine.do(cut_is_void, task.id, generation, problem)
-                return None
-            return node
-    return None
+    files = {io["filename"]: io for io in task.inputs}
+    return [await _cut_node(engine, nodes, task, files[name], part) for name in cut_names(part)]
+
+
+async def _cut_node(
+    engine: Engine, nodes: NodeStore, task: Task, io: Document, part: Document
+) -> Document | None:
+    if not io.get("node") or io.get("host"):
+        return None
+    generation = task.generation
+    try:
+        node = await nodes.get(io["node"])
+        problem = await _difference(nodes, node, io, part)
+        if not problem:
+            await nodes.ready(node, part["index"])
+    except AweError:
+        return None
+    if problem:
+        await engine.do(cut_is_void, task.id, generation, problem)
+        return None
+    return node
 
 
 async def _difference(nodes: NodeStore, node: Document, io: Document, part: Document) -> str:

@@ -12,6 +12,7 @@ write of the job document and a waiter still sees it.
 from typing import TYPE_CHECKING, Any, Literal
 
 from awe_server.scheduler.context import Context
+from awe_server.scheduler.parts import cut_names
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME, parse_rfc3339
@@ -238,10 +239,9 @@ class Task:
 
     def set_input_bytes(self) -> None:
         """Add up what one workunit fetches: all inputs, of a cut one its share."""
-        cut_name = (self.partinfo or {}).get("input") if self.is_split else None
+        cut = cut_names(self.partinfo) if self.is_split else ()
         self.input_bytes = sum(
-            -(-io["size"] // self.totalwork) if io["filename"] == cut_name else io["size"]
-            for io in self.inputs
+            -(-io["size"] // self.totalwork) if io["filename"] in cut else io["size"] for io in self.inputs
         )
 
     def __repr__(self) -> str:

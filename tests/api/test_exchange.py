@@ -90,7 +90,7 @@ async def test_tasks_come_once_and_workunits_as_rank_and_attempt(api: Api, nativ
     assert shown["userattr"] == {"t": 1, "j": 2}
     assert shown["inputs"][0]["url"] == f"/node/{node['id']}?download"
     assert shown["outputs"][0]["url"].startswith("/node/")
-    assert shown["part_input"] is None
+    assert shown["part_inputs"] == []
     assert reply["lease_s"] == 60.0
     assert (reply["suspended"], reply["stop"], reply["superseded"]) == (False, False, False)
 
@@ -119,7 +119,7 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
     await api.state_of(job, "queued")
     grants = await native.take(3)
     assert [grant["part"] for grant in grants] == ["1-7", "8-14", "15-20"]
-    pieces = [content[g["offset"] : g["offset"] + g["length"]] for g in grants]
+    pieces = [content[offset : offset + length] for g in grants for offset, length in g["pieces"]]
     assert b"".join(pieces) == content
     for grant, piece in zip(grants, pieces, strict=True):
         query = f"download&index=record&part={grant['part']}"

@@ -61,7 +61,8 @@ def test_a_split_job_completes_with_each_rank_accepted_once(env: AweEnv, client:
     try:
         while len(accepted) < 20 and time.monotonic() < deadline:
             for grant in client.fetch(3, wait_s=0.2):
-                part = content[grant.offset : grant.offset + grant.length]
+                [(offset, length)] = grant.pieces
+                part = content[offset : offset + length]
                 reply = client.exchange(reports=[client.done(grant, part)])
                 for result in reply["results"]:
                     assert result["result"] in ("accepted", "duplicate")

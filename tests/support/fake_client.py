@@ -20,8 +20,7 @@ class Grant:
     rank: int
     task: dict[str, Any]
     part: str = ""
-    offset: int = 0
-    length: int = 0
+    pieces: list[list[int]] = field(default_factory=list)
 
     @property
     def hold(self) -> list[Any]:
@@ -96,7 +95,7 @@ class FakeClient:
             work = f"{item['task']}_{item['rank']}"
             self.held[work] = Grant(
                 work, item["attempt"], item["token"], item["rank"], task,
-                item.get("part", ""), item.get("offset", 0), item.get("length", 0),
+                item.get("part", ""), item.get("pieces", []),
             )  # fmt: skip
         return data
 

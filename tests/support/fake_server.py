@@ -144,7 +144,7 @@ class FakeServer:
             "inputs": [],
             "outputs": [],
             "predata": [],
-            "part_input": None,
+            "part_inputs": [],
             "index": None,
             "userattr": {},
             "resources": {"cores": 1, "memory_bytes": 0, "disk_bytes": 0, "gpus": 0},

@@ -70,9 +70,9 @@ async def test_a_part_is_exactly_its_bytes(server: FakeServer, start: MakeDaemon
         "cat",
         "@in.txt",
         ranks=3,
-        grants=[{"part": "1-2", "offset": a, "length": n} for a, n in cuts],
+        grants=[{"part": "1-2", "pieces": [piece]} for piece in cuts],
         inputs=[server.input("in.txt", data), server.input("other.txt", b"whole")],
-        part_input="in.txt",
+        part_inputs=["in.txt"],
         index="line",
     )
     texts = [(await server.result(work))["stdout_tail"].encode() for work in works]
@@ -375,10 +375,10 @@ async def test_inputs_of_a_shock_and_of_a_shared_file_system(
         works = await server.add_task(
             script=["wc -c < whole.txt; cat ref.txt; readlink ref.txt; md5sum < in.txt; readlink db.txt"],
             ranks=2,
-            grants=[{"part": "1-2", "offset": 8, "length": 2_000_000}, {"part": "2-3"}],
+            grants=[{"part": "1-2", "pieces": [(8, 2_000_000)]}, {"part": "2-3", "pieces": [(-1, -1)]}],
             inputs=inputs,
             predata=predata,
-            part_input="in.txt",
+            part_inputs=["in.txt"],
             index="size",
         )
         texts = [(await server.result(work))["stdout_tail"].split() for work in works]

@@ -41,6 +41,23 @@ def open_allowed(path: str, roots: Sequence[str]) -> int:
     return descriptor
 
 
+def open_folder_of(path: str, roots: Sequence[str], *, make: bool = False) -> int:
+    """Open the directory that a file is in, or will be, and be sure of which.
+
+    `make`: with its parents, where they are missing. Raises Forbidden as `allowed`, OSError.
+    """
+    allowed(path, roots)
+    folder = os.path.dirname(path)
+    if make:
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = os.readlink(f"/proc/self/fd/{descriptor}")
+    if not _is_inside(os.path.join(opened, os.path.basename(path)), roots):
+        os.close(descriptor)
+        raise Forbidden(f"a link leads away: {outside(path, roots)}")
+    return descriptor
+
+
 def closed_by(roots: Sequence[str]) -> Closed:
     """What a submitted document is checked with. Looks at the file system: call it in a thread."""
 

@@ -1,0 +1,73 @@
+"""What a sink is given, and how it fails.
+
+`SinkBusy` may pass by itself: the delivery is repeated, so every sink has to take the same content twice and
+have it once. `SinkRefused` will not: somebody has to do something first. No text holds a secret: addresses
+are shown without their queries.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from awe_server.data.downloads import ByteReader
+from shared_models.errors import AweError
+
+MAX_REASON_CHARS = 300
+#: Answers besides 5xx that may be others the next time.
+PASSING = frozenset({408, 425, 429})
+
+
+class SinkRefused(AweError):
+    """The output was refused where it should go."""
+
+    code = "sink_refused"
+
+
+class SinkBusy(AweError):
+    """The output cannot be delivered now; it is tried again."""
+
+    code = "sink_busy"
+    retryable = True
+
+
+class Content(Protocol):
+    """A whole file, to be read once or more often."""
+
+    size: int
+    md5: str
+
+    async def chunks(self) -> ByteReader:
+        """Read it from its beginning."""
+
+
+class Memo(Protocol):
+    """What is remembered of a delivery, whatever dies meanwhile."""
+
+    #: of every node that this delivery makes, until its file is there
+    marker: str
+
+    async def read(self) -> dict[str, Any]:
+        """What was noted last; {} if nothing was."""
+
+    async def note(self, what: dict[str, Any]) -> None:
+        """Note something, durably."""
+
+
+@dataclass(slots=True, frozen=True)
+class About:
+    """What belongs to an output besides its bytes."""
+
+    name: str
+    attributes: dict[str, Any] | None = None
+    token: str = ""  #: the job's data token
+
+
+def shown(url: str) -> str:
+    """An address for messages: without query and fragment, which may hold secrets."""
+    return re.split(r"[?#]", url, maxsplit=1)[0][:MAX_REASON_CHARS]
+
+
+def reason_of(text: str, token: str = "") -> str:
+    """What somebody else said, as part of a sentence: one line, bounded, without the token."""
+    line = " ".join(text.split())[:MAX_REASON_CHARS]
+    return line.replace(token, "…") if token else line

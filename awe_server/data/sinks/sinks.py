@@ -1,0 +1,56 @@
+"""Where outputs go besides our own node store, by address."""
+
+import httpx
+from anyio import to_thread
+
+from awe_server.data.objects import Objects
+from awe_server.data.ports import FileFact
+from awe_server.data.sinks.base import About, Content, Memo
+from awe_server.data.sinks.files import FileSink, Wanted
+from awe_server.data.sinks.http import HttpSink
+from awe_server.data.sinks.objects import ObjectSink
+from awe_server.data.sinks.shock import ShockSink
+from awe_server.data.sinks.web import Web
+from shared_models.file_urls import is_file_url, path_of
+from shared_models.object_urls import is_object_url
+
+
+class Sinks:
+    """Delivers. Raises SinkBusy for what may pass, SinkRefused for what will not."""
+
+    def __init__(self, http: httpx.AsyncClient, roots: tuple[str, ...]) -> None:
+        web = Web(http)
+        self._shock = ShockSink(web)
+        self._http = HttpSink(web)
+        self._objects = ObjectSink(Objects())
+        self._files = FileSink(roots)
+
+    async def to_shock(self, host: str, content: Content, about: About, memo: Memo) -> str:
+        """Make a node in another Shock; its id."""
+        return await self._shock.deliver(host, content, about, memo)
+
+    async def index_in_shock(self, host: str, node: str, kind: str, token: str) -> None:
+        """Index a node there."""
+        await self._shock.build_index(host, node, kind, token)
+
+    async def to_url(self, url: str, content: Content) -> None:
+        """Store a file at an address of a web server or an object store."""
+        sink: HttpSink | ObjectSink = self._objects if is_object_url(url) else self._http
+        await sink.deliver(url, content)
+
+    async def missing_parts(self, wanted: Wanted) -> list[tuple[int, int]]:
+        """Which parts of a shared file are not staged."""
+        return await to_thread.run_sync(self._files.missing, wanted)
+
+    async def to_file(self, wanted: Wanted) -> FileFact:
+        """Make a shared file of what was staged."""
+        return await to_thread.run_sync(self._files.place, wanted)
+
+    async def remove(self, url: str, token: str) -> None:
+        """Remove what was delivered: a Shock's node, an object, a file; or a stage folder."""
+        if is_file_url(url):
+            await to_thread.run_sync(self._files.remove, path_of(url))
+        elif is_object_url(url):
+            await self._objects.delete(url)
+        else:
+            await self._shock.delete(url, token)

@@ -1,0 +1,29 @@
+"""Where a client puts the output of an attempt beside the file that the server will make of it.
+
+A folder of the task in the target's own directory: on one file system, so that putting the file in its place
+is a rename. Its files are `<rank>.<attempt>`, whole once they have that name.
+"""
+
+import hashlib
+from posixpath import dirname
+
+from shared_models.ids import TaskId
+
+STAGE_PREFIX = ".awe-"  #: of the folder's name
+
+
+def stage_folder(target: str, task_id: TaskId) -> str:
+    """Give the path of the folder in which the attempts of a task stage one output."""
+    key = hashlib.sha256(f"{task_id}\n{target}".encode()).hexdigest()[:12]
+    folder = dirname(target)
+    return f"{folder if folder != '/' else ''}/{STAGE_PREFIX}{key}"
+
+
+def stage_name(rank: int, attempt: int) -> str:
+    """Give the name of an attempt's file in that folder."""
+    return f"{rank}.{attempt}"
+
+
+def stage_path(target: str, task_id: TaskId, rank: int, attempt: int) -> str:
+    """Give the path at which an attempt stages an output that will be the file `target`."""
+    return f"{stage_folder(target, task_id)}/{stage_name(rank, attempt)}"

@@ -126,11 +126,13 @@ class Command(Model):
 
 
 class PartInfo(Model):
-    """How the input is cut."""
+    """How inputs are cut. `input` may also be written as a list: paired files."""
 
-    input: str = ""  #: filename of the input that is cut
+    input: str = ""  #: filename of the input that is cut, or of the first of those
+    #: all of them if they are several: they are cut at the same records
+    inputs: Annotated[list[str], Field(max_length=MAX_IO)] = Field(default_factory=list)
     index: PartIndex = ""  #: what may not be cut through; `none` = many workunits, nothing cut
-    options: Text = ""  #: must be empty: AWE passed it on to Shock, no index here has any
+    options: Text = ""  #: records=K: so many records belong together (AWE passed its options on to Shock)
 
 
 class Resources(Model):

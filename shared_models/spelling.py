@@ -109,7 +109,11 @@ CMD = Keys(
     hints={"env": "environ", "arguments": "args", "script": "cmd_script", "image": "Dockerimage"},
 )
 ENVIRON = Keys(Environ, nullable="public private")
-PARTINFO = Keys(PartInfo, dropped="totalindex totalrecords doneindex donerecords maxpartsize_mb output")
+PARTINFO = Keys(
+    PartInfo,
+    dropped="totalindex totalrecords doneindex donerecords maxpartsize_mb output",
+    nullable="inputs",
+)
 RESOURCES = Keys(
     Resources, hints={"memory": "memory_bytes", "disk": "disk_bytes", "cpus": "cores", "ram": "memory_bytes"}
 )
@@ -143,6 +147,8 @@ def even_task(raw: dict[str, Any], path: str, old_job_id: str, problems: Problem
     for key, keys in (("cmd", CMD), ("partinfo", PARTINFO), ("resources", RESOURCES)):
         if isinstance(task.get(key), dict):
             task[key] = keys.even(task[key], f"{path}.{key}", problems)
+    if isinstance(task.get("partinfo"), dict):
+        _even_paired(task["partinfo"], f"{path}.partinfo", problems)
     command = task.get("cmd")
     if isinstance(command, dict) and isinstance(command.get("environ"), dict):
         command["environ"] = ENVIRON.even(command["environ"], f"{path}.cmd.environ", problems)
@@ -196,6 +202,20 @@ def _even_file(file: object, path: str, problems: Problems, name: str | None = N
     if name is not None and evened.setdefault("filename", name) != name:
         problems.add(f"{path}.filename", f"differs from its key; the key '{name[:100]}' is the filename")
     return evened
+
+
+def _even_paired(part: dict[str, Any], path: str, problems: Problems) -> None:
+    """A list of paired inputs: the first, and all of them."""
+    names = part.get("input")
+    if not isinstance(names, list):
+        return
+    part["input"] = ""
+    if not names or not all(isinstance(name, str) for name in names):
+        problems.add(f"{path}.input", "must be the name of an input, or a list of such names")
+    elif part.get("inputs"):
+        problems.add(f"{path}.inputs", "is given beside a list of inputs in 'input'; give one of them")
+    else:
+        part["input"], part["inputs"] = names[0], names
 
 
 def _even_numbers(task: dict[str, Any], path: str, problems: Problems) -> None:

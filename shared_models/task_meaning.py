@@ -14,6 +14,7 @@ from shared_models.meaning import check_groups, task_name_problem
 from shared_models.nearest import did_you_mean, near_miss
 from shared_models.paths import normal_relative_path
 from shared_models.problems import Problems
+from shared_models.records_option import OPTIONS_PROBLEM, records_together
 from shared_models.variables import ARRAY_FIRST, ARRAY_INDEX, RESERVED, set_variables
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,15 +69,31 @@ class TaskCheck:
                 self.problems.add(f"{place}.url", f"'{io.url[:200]}' is an input of the same task")
 
     def _partinfo(self, part: PartInfo, inputs: list[str], path: str) -> None:
-        if part.input:
+        if part.inputs:
+            self._paired(part, inputs, path)
+        elif part.input:
             part.input = self._input(part.input, inputs, f"{path}.input")
-        elif part.index not in ("", "none") and not inputs:
+        elif not inputs and (records_together(part.options) > 1 or part.index not in ("", "none")):
+            key = "options" if records_together(part.options) > 1 else "index"
+            problem = f"'{getattr(part, key)[:200]}' is where an input is cut, and this task has none"
+            self.problems.add(f"{path}.{key}", f"{problem}; leave it out")
+        together = records_together(part.options)
+        if not together:
+            self.problems.add(f"{path}.options", OPTIONS_PROBLEM)
+        elif (part.inputs or together > 1) and part.index in ("size", "none"):
+            what = "paired inputs are" if part.inputs else f"'{part.options}' is"
             self.problems.add(
-                f"{path}.index",
-                f"'{part.index}' is where an input is cut, and this task has none; leave it out",
+                f"{path}.index", f"'{part.index}' cuts through records; {what} cut by 'record' or 'line'"
             )
-        if part.options:
-            self.problems.add(f"{path}.options", "no index has options; leave it out")
+
+    def _paired(self, part: PartInfo, inputs: list[str], path: str) -> None:
+        """Check inputs that are cut together, and give them in their normal form."""
+        if part.input and part.input != part.inputs[0]:
+            self.problems.add(f"{path}.input", f"must be the first of {path}.inputs")
+        names = [self._input(name, inputs, f"{path}.input") for name in part.inputs]
+        for name in dict.fromkeys(name for i, name in enumerate(names) if name in names[:i]):
+            self.problems.add(f"{path}.input", f"'{name[:200]}' is named more than once")
+        part.input, part.inputs = names[0], names if len(names) > 1 else []
 
     def _input(self, name: str, inputs: list[str], path: str) -> str:
         """Check that a name is that of an input, and give it in its normal form."""

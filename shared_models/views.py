@@ -98,11 +98,12 @@ class CommandView(Shown):
 
 
 class PartView(Shown):
-    """How the input is cut."""
+    """How inputs are cut."""
 
     input: str = ""
+    inputs: list[str] = Field(default_factory=list)  #: all that are cut, if they are several
     index: str = ""
-    totalindex: int = 0  #: units found
+    totalindex: int = 0  #: units found; with options records=K, groups of K
     totalrecords: int | None = None  #: records of the input, if the index counted them
     doneindex: int | None = None  #: units that were processed, once the task is completed
     donerecords: int | None = None  #: records that were processed

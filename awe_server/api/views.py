@@ -124,12 +124,13 @@ def part_view(task: Document, rank: int) -> Document | None:
     part = task["partinfo"]
     if rank == 0 or not part or not part.get("totalindex"):
         return None
-    return {
+    shown = {
         "input": part.get("input", ""),
         "index": part["index"],
         "totalindex": part.get("totalindex", 0),
         "maxpartsize_mb": part.get("maxpartsize_mb", 0),
     }
+    return shown | {key: part[key] for key in ("inputs", "options") if part.get(key)}
 
 
 def work_view(unit: Document, task: Document, job: Document, base_url: str) -> Document:

@@ -6,7 +6,7 @@ by: with other content, parts handed out before and after would not add up to an
 
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
-from awe_server.scheduler.parts import cut_names
+from awe_server.scheduler.parts import cut_names, group_size
 from awe_server.scheduler.ready import cut_is_void
 from awe_server.scheduler.state import Document, Task
 from shared_models.errors import AweError
@@ -50,8 +50,7 @@ async def _difference(nodes: NodeStore, node: Document, io: Document, part: Docu
         return f"input file {name} was replaced after it was cut: recompute the task to cut it again"
     index = node["indexes"].get(kind)
     units = index["total_units"] if index else (await nodes.build_index(node["id"], kind)).total_units
-    if units != part["totalindex"]:
-        return (
-            f"input file {name} has {units} units now, it was cut by {part['totalindex']}: recompute the task"
-        )
+    cut_by = part["totalindex"] * group_size(part)
+    if units != cut_by:
+        return f"input file {name} has {units} units now, it was cut by {cut_by}: recompute the task"
     return ""

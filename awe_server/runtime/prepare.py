@@ -12,7 +12,7 @@ from awe_server.runtime.engine import Engine
 from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
-from awe_server.scheduler.split import enough, index_candidates, part_input, ranks_of
+from awe_server.scheduler.split import enough, index_candidates, mismatch, part_inputs, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
 from shared_models.archives import ARCHIVE_TAG, is_archive, node_name
@@ -31,7 +31,7 @@ class Refused(Exception):
 class _Findings:
     inputs: list[InputFact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    index: IndexFact | None = None  #: to cut by
+    indexes: list[IndexFact] = field(default_factory=list)  #: to cut by, of each input that is cut
 
 
 class Preparer:
@@ -66,10 +66,10 @@ class Preparer:
             return
         if self._task(effect) is not task:
             return  # reset meanwhile: nothing may be left of this look
-        facts = TaskFacts(found.inputs, note="; ".join(found.notes))
-        if found.index is not None:
-            index, units, records = found.index.kind, found.index.total_units, found.index.records
-            facts = replace(facts, index=index, units=units, records=records)
+        facts = _facts(task, found)
+        if problem := mismatch(task, facts):
+            await self._engine.do(task_refused, effect.task_id, effect.generation, problem)
+            return
         documents = self._output_nodes(task, ranks_of(task, facts))
         outputs = [
             OutputFact(io["filename"], document["id"])
@@ -92,9 +92,8 @@ class Preparer:
         facts |= await self._foreign_facts([io for io in files if io["url"]], found)
         found.inputs = [facts[io["filename"]] for io in files]
         kinds = index_candidates(task)
-        source = part_input(task) if kinds else None
-        if source is not None:
-            await self._choose_index(task, source, kinds, found)
+        if kinds:
+            await self._choose_index(task, part_inputs(task), kinds, found)
         return found
 
     async def _own(self, io: Document, found: _Findings) -> InputFact:
@@ -151,21 +150,25 @@ class Preparer:
         return facts
 
     async def _choose_index(
-        self, task: Task, source: Document, kinds: tuple[str, ...], found: _Findings
+        self, task: Task, sources: list[Document], kinds: tuple[str, ...], found: _Findings
     ) -> None:
         """Take the first kind with enough units, else the one that was tried last."""
-        if source["url"]:
-            found.notes.append(f"not split: {source['filename']} is not in this server's node store")
-            return
-        if source["uncompress"]:
-            found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
-            return
-        for kind in kinds:
-            index = await self._index(source, kind, found, "not split")
-            if index is None:
+        for source in sources:
+            if source["url"]:
+                found.notes.append(f"not split: {source['filename']} is not in this server's node store")
                 return
-            found.index = index
-            if enough(task, index.total_units):
+            if source["uncompress"]:
+                found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
+                return
+        for kind in kinds:
+            indexes: list[IndexFact] = []
+            for source in sources:
+                index = await self._index(source, kind, found, "not split")
+                if index is None:
+                    return
+                indexes.append(index)
+            found.indexes = indexes
+            if enough(task, indexes[0].total_units):
                 return
 
     async def _index(self, io: Document, kind: str, found: _Findings, otherwise: str) -> IndexFact | None:
@@ -193,3 +196,23 @@ class Preparer:
             )
             for io in task.outputs
         ]
+
+
+def _facts(task: Task, found: _Findings) -> TaskFacts:
+    facts = TaskFacts(found.inputs, note="; ".join(found.notes))
+    if not found.indexes:
+        return facts
+    sizes = {fact.filename: fact.size_bytes for fact in found.inputs}
+    counts = tuple(
+        _count(index, sizes[source["filename"]])
+        for index, source in zip(found.indexes, part_inputs(task), strict=True)
+    )
+    first = found.indexes[0]
+    return replace(facts, index=first.kind, units=first.total_units, records=first.records, counts=counts)
+
+
+def _count(index: IndexFact, size_bytes: int) -> int:
+    """How many records, or lines, a file has: an empty one has a unit all the same."""
+    if index.records is not None:
+        return index.records
+    return index.total_units if size_bytes else 0

@@ -20,6 +20,7 @@ from awe_server.scheduler.demands import (
     unfit,
     unlist_task,
 )
+from awe_server.scheduler.parts import group_size
 from awe_server.scheduler.split import part_range
 from awe_server.scheduler.state import Client, Context, State, Task, Workunit
 from shared_models.errors import ClientNotFound, ClientSuspended, QueueSuspended
@@ -247,11 +248,13 @@ def _take(state: State, ctx: Context, task: Task, most: int, budget: Budget, res
     if not units:
         return
     _lease(state, ctx, client, task, units)
-    part = task.partinfo if task.is_split else None
-    for unit in units:
-        result.grants.append(
-            Grant(unit, part_range(unit.rank, task.totalwork, part["totalindex"]) if part else "")
+    if task.is_split and (part := task.partinfo):
+        groups, together = part["totalindex"], group_size(part)
+        result.grants += (
+            Grant(unit, part_range(unit.rank, task.totalwork, groups, together)) for unit in units
         )
+    else:
+        result.grants += (Grant(unit, "") for unit in units)
     budget.spend(task.demand, len(units))  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
 
+from awe_server.scheduler.parts import is_grouped
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     RUNNING_TASKS,
@@ -130,7 +131,8 @@ def _is_more_than_awe(task: Task) -> bool:
     """Whether the task asks for what a stock AWE worker does not know and would leave out in silence.
 
     Source: AWE lib/worker; `cmd_script` is run in containers only, and of an array's inputs, which nobody
-    cuts, it would ask for parts. It reads http, and its outputs go to nodes of one Shock.
+    cuts, it would ask for parts; of paired ones it would cut only one. It reads http, and its outputs go to
+    nodes of one Shock.
     """
     cmd = task.cmd
     in_container = bool(cmd.get("Dockerimage") or cmd.get("dockerPull"))
@@ -143,6 +145,7 @@ def _is_more_than_awe(task: Task) -> bool:
         or any(is_archive(io["filename"]) for io in (*task.inputs, *task.outputs))
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
+        or is_grouped(task.partinfo_wanted)
     )
 
 

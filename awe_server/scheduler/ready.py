@@ -2,8 +2,17 @@
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.failure import halt_task
+from awe_server.scheduler.parts import cut_names
 from awe_server.scheduler.progress import cut, note, with_outputs
-from awe_server.scheduler.split import is_array, part_input, ranks_of, uncovered, why_uncut
+from awe_server.scheduler.split import (
+    groups_of,
+    is_array,
+    mismatch,
+    part_inputs,
+    ranks_of,
+    uncovered,
+    why_uncut,
+)
 from awe_server.scheduler.state import RUNNING_TASKS, Context, Document, State, Task
 from shared_models.ids import TaskId
 
@@ -19,9 +28,11 @@ def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, 
     if task is None:
         return
     ranks, part, why_not = _partition(task, facts)
-    problem = uncovered(ranks, part["totalindex"]) if part else ""
-    if part and problem:
-        halt_task(state, ctx, task, "enqueuing", f"{part['input']} cannot be cut: {problem}")
+    problem = mismatch(task, facts)
+    if part and not problem and (why := uncovered(ranks, part["totalindex"])):
+        problem = f"{' and '.join(cut_names(part))} cannot be cut: {why}"
+    if problem:
+        halt_task(state, ctx, task, "enqueuing", problem)
         return
     task.inputs = _with_inputs(task.inputs, facts)
     task.predata = _with_inputs(task.predata, facts)
@@ -83,8 +94,8 @@ def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]
     ranks = ranks_of(task, facts)
     if is_array(task) or (task.totalwork_wanted <= 1 and not task.maxworksize):
         return ranks, None, facts.note
-    source = part_input(task)
-    if source is None:
+    sources = part_inputs(task)
+    if not sources:
         return ranks, None, facts.note or why_uncut(task)
     if not facts.index or not facts.units:
         return ranks, None, facts.note or "not split: the input has no units to cut between"
@@ -92,9 +103,9 @@ def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]
         return ranks, None, facts.note
     part = {
         **(task.partinfo_wanted or {"options": ""}),
-        "input": source["filename"],
+        "input": sources[0]["filename"],
         "index": facts.index,
-        "totalindex": facts.units,
+        "totalindex": groups_of(task, facts.units),
         "totalrecords": facts.records,
         "maxpartsize_mb": task.maxworksize,
     }

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from awe_server.scheduler.facts import TaskFacts
+from awe_server.scheduler.parts import cut_names, group_size, is_grouped
 from awe_server.scheduler.state import Document, Task
 from shared_models.archives import is_archive
 from shared_models.limits import MIB
@@ -23,17 +24,18 @@ def is_array(task: Task) -> bool:
     return not task.inputs or wanted.get("index") == "none"
 
 
-def part_input(task: Task) -> Document | None:
-    """The input that may be cut: the one partinfo names, or the only one that is a single file."""
-    named = (task.partinfo_wanted or {}).get("input")
+def part_inputs(task: Task) -> list[Document]:
+    """The inputs that may be cut: those partinfo names, or the only one that is a single file."""
+    named = cut_names(task.partinfo_wanted)
     if named:
-        return next((io for io in task.inputs if io["filename"] == named), None)
-    files = [io for io in task.inputs if not is_archive(io["filename"])]
-    return files[0] if len(files) == 1 else None
+        files = {io["filename"]: io for io in task.inputs}
+        return [files[name] for name in named]
+    single = [io for io in task.inputs if not is_archive(io["filename"])]
+    return single if len(single) == 1 else []
 
 
 def why_uncut(task: Task) -> str:
-    """Why there is no `part_input`."""
+    """Why there are no `part_inputs`."""
     is_all_archives = all(is_archive(io["filename"]) for io in task.inputs)
     return ARCHIVES_NOTE if is_all_archives else MANY_INPUTS_NOTE
 
@@ -45,28 +47,53 @@ def index_candidates(task: Task) -> tuple[str, ...]:
     """
     if (task.totalwork_wanted <= 1 and not task.maxworksize) or is_array(task):
         return ()
-    if part_input(task) is None:
+    if not part_inputs(task):
         return ()
     named = (task.partinfo_wanted or {}).get("index")
+    if is_grouped(task.partinfo_wanted):
+        return ("line",) if named == "line" else ("record",)
     return (named,) if named else DEFAULT_KINDS
+
+
+def mismatch(task: Task, facts: TaskFacts) -> str:
+    """Why files do not belong together, or do not fall into whole groups; "" if nothing is wrong."""
+    part = task.partinfo_wanted
+    if not facts.counts or not is_grouped(part):
+        return ""
+    what = "lines" if facts.index == "line" else "records"
+    files = [(io["filename"], count) for io, count in zip(part_inputs(task), facts.counts, strict=True)]
+    if len(set(facts.counts)) > 1:
+        told = ", ".join(f"{name} has {count} {what}" for name, count in files)
+        return f"paired inputs differ: {told}"
+    together = group_size(part)
+    if facts.counts[0] % together:
+        name, count = files[0]
+        return f"{name} has {count} {what}, which are no groups of {together} (partinfo.options)"
+    return ""
+
+
+def groups_of(task: Task, units: int) -> int:
+    """How many groups of units that belong together there are; nothing at all is one empty group."""
+    return max(1, units // group_size(task.partinfo_wanted))
 
 
 def ranks_of(task: Task, facts: TaskFacts) -> int:
     """How many workunits a task is cut into, as the facts about its inputs say."""
     if is_array(task):
         return task.totalwork_wanted
-    source = part_input(task)
-    if source is None or not facts.index or not facts.units:
+    cut = {io["filename"] for io in part_inputs(task)}
+    if not cut or not facts.index or not facts.units:
         return 1
     if task.totalwork_wanted <= 1 and not task.maxworksize:
         return 1
-    size_bytes = next((f.size_bytes for f in facts.inputs if f.filename == source["filename"]), 0)
-    return plan(task.totalwork_wanted, task.maxworksize, facts.index, facts.units, size_bytes)
+    size_bytes = sum({f.filename: f.size_bytes for f in facts.inputs if f.filename in cut}.values())
+    units = groups_of(task, facts.units)
+    return plan(task.totalwork_wanted, task.maxworksize, facts.index, units, size_bytes)
 
 
 def enough(task: Task, units: int) -> bool:
-    """Whether an index has a unit for each workunit that was asked for."""
-    return units >= task.totalwork_wanted
+    """Whether an index has units for each workunit that was asked for."""
+    return groups_of(task, units) >= task.totalwork_wanted
 
 
 def plan(totalwork: int, maxworksize_mb: int, kind: str, units: int, size_bytes: int = 0) -> int:
@@ -85,9 +112,13 @@ def plan(totalwork: int, maxworksize_mb: int, kind: str, units: int, size_bytes:
     return max(1, min(wanted, units))
 
 
-def part_range(rank: int, n: int, units: int) -> str:
-    """The units of one rank out of 1..n, as AWE and Shock write them: `3-4`, or `5` for a single one."""
-    start, end = part_bounds(rank, n, units)
+def part_range(rank: int, n: int, groups: int, together: int = 1) -> str:
+    """The units of one rank out of 1..n, as AWE and Shock write them: `3-4`, or `5` for a single one.
+
+    `together` units make a group, of which there are `groups`.
+    """
+    start, end = part_bounds(rank, n, groups)
+    start, end = (start - 1) * together + 1, end * together
     return f"{start}-{end}" if end > start else str(start)
 
 

@@ -118,13 +118,18 @@ def _acl(owner: str) -> Document:
     return {"owner": owner, "read": users, "write": users, "delete": users}
 
 
+def _partinfo(given: Document | None) -> Document | None:
+    """`inputs` stands there only if several are cut."""
+    return given and {key: value for key, value in given.items() if value or key != "inputs"}
+
+
 def _task(job: Job, index: int, doc: TaskDocument, names: list[str]) -> Task:
     task = Task(make_task_id(job.id, doc.taskid), job, doc.taskid, index)
     task.state = TaskState.PENDING
     task.depends_on = tuple(make_task_id(job.id, name) for name in names)
     given = doc.model_dump()
     task.inputs, task.outputs, task.predata = given["inputs"], given["outputs"], given["predata"]
-    task.partinfo_wanted = task.partinfo = given["partinfo"]
+    task.partinfo_wanted = task.partinfo = _partinfo(given["partinfo"])
     task.maxworksize = doc.maxworksize
     task.totalwork = task.totalwork_wanted = doc.totalwork
     task.userattr = given["userattr"]

@@ -221,6 +221,8 @@ class TestEligible:
             {"cmd": {"name": "x", "stdout": "out.txt"}},
             {"cmd": {"name": "x"}, "time_limit_s": 1.0},
             {"cmd": {"name": "x"}, "outputs": [{"filename": "out", "optional": True}]},
+            {"cmd": {"name": "x"}, "partinfo": {"input": "a", "inputs": ["a", "b"]}},
+            {"cmd": {"name": "x"}, "partinfo": {"input": "a", "options": "records=2"}},
         ],
     )
     def test_what_a_stock_worker_would_leave_out_is_not_for_it(

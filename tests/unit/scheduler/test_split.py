@@ -6,7 +6,7 @@ from awe_server.scheduler.split import (
     enough,
     index_candidates,
     part_bounds,
-    part_input,
+    part_inputs,
     part_range,
     plan,
     processed,
@@ -72,13 +72,13 @@ def test_partinfo_names_input_and_index(world: World) -> None:
     part = {"input": "b", "index": "line"}
     task = a_task(world, a_job().task("t", parts=2, partinfo=part).reads("a").reads("b"))
     assert index_candidates(task) == ("line",)
-    assert part_input(task) == task.inputs[1]
+    assert part_inputs(task) == task.inputs[1:]
 
 
 def test_several_inputs_are_not_cut_without_partinfo(world: World) -> None:
     task = a_task(world, a_job().task("t", parts=2).reads("a").reads("b"))
     assert index_candidates(task) == ()
-    assert part_input(task) is None
+    assert part_inputs(task) == []
 
 
 def test_index_none_makes_an_array_over_shared_inputs(world: World) -> None:
@@ -131,10 +131,8 @@ def test_what_was_processed_is_all_of_it_once_every_rank_is_done() -> None:
 
 def test_folders_and_patterns_are_not_cut_and_leave_the_one_file_beside_them(world: World) -> None:
     job = world.submit(a_job().task("t", parts=4).reads("bt2/").reads("*.fa").reads("reads.fastq"))
-    source = part_input(job.tasks[0])
-    assert source is not None
-    assert source["filename"] == "reads.fastq"
+    assert [io["filename"] for io in part_inputs(job.tasks[0])] == ["reads.fastq"]
     job = world.submit(a_job().task("t", parts=4).reads("bt2/"))
-    assert part_input(job.tasks[0]) is None
+    assert part_inputs(job.tasks[0]) == []
     world.prepare(job.tasks[0])
     assert (job.tasks[0].totalwork, job.tasks[0].notes) == (1, "not split: folders and patterns are not cut")

@@ -112,6 +112,21 @@ def test_what_a_server_sets_is_dropped() -> None:
     assert isinstance(document, JobDocument)
 
 
+def test_paired_inputs_are_a_list_and_are_read_again_as_they_are_shown() -> None:
+    files = {name: {"node": NODE} for name in ("r1.fq", "r2.fq", "ref")}
+    for part in (
+        {"input": ["./r1.fq", "r2.fq"], "options": "records=3"},
+        {"Input": "r1.fq", "inputs": ["r1.fq", "r2.fq"], "options": "records=3", "totalindex": 4},
+    ):
+        parsed = parse_task(inputs=files, totalwork=2, partinfo=part).partinfo
+        assert parsed is not None
+        assert (parsed.input, parsed.inputs, parsed.options) == ("r1.fq", ["r1.fq", "r2.fq"], "records=3")
+    for one in ({"input": ["ref"]}, {"input": "ref", "inputs": None}, {"input": "ref", "inputs": []}):
+        parsed = parse_task(inputs=files, totalwork=2, partinfo=one).partinfo
+        assert parsed is not None
+        assert (parsed.input, parsed.inputs) == ("ref", [])
+
+
 def test_names_with_another_jobs_prefix_stay_as_given() -> None:
     task = parse_task(taskid="a_b", dependsOn=[f"{OLD_JOB}_z", "x", "x"])
     assert (task.taskid, task.dependsOn) == ("a_b", [f"{OLD_JOB}_z", "x"])

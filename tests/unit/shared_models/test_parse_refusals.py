@@ -20,6 +20,7 @@ from shared_models.limits import (
     MAX_WORD_BYTES,
 )
 from shared_models.problems import MAX_PROBLEMS
+from shared_models.records_option import OPTIONS_PROBLEM
 from tests.unit.shared_models.samples import NODE, OTHER_NODE, full, parse, parse_task
 
 Document = dict[str, Any]
@@ -198,7 +199,7 @@ def test_wrong_shape(document: Any, problem: str) -> None:
          "outputs only"),
         ("outputs", [{"filename": "a", "origin": "0"}], "outputs[0].origin: applies to inputs only; an "
          "output is made by its own task"),
-        ("partinfo", {"options": "x=1"}, "partinfo.options: no index has options; leave it out"),
+        ("partinfo", {"options": "x=1"}, f"partinfo.options: {OPTIONS_PROBLEM}"),
         ("predata", [{"filename": "a", "node": NODE, "delete": True}], "predata[0].delete: does not apply to "
          "predata; make the file an input"),
         ("predata", [{"filename": "a", "node": NODE, "attrfile": "b"}], "predata[0].attrfile: does not apply "
@@ -333,6 +334,56 @@ def test_partinfo_and_stdin_suggest_the_nearest_input() -> None:
         parse_task(inputs=inputs, partinfo={"input": "read.fna"})
     with pytest.raises(InvalidDocument, match=r"cmd\.stdin: 'read.fna' .* did you mean 'reads.fna'\?"):
         parse_task(inputs=inputs, cmd={"name": "x", "stdin": "read.fna"})
+
+
+PAIR = {"r1": {"node": NODE}, "r2": {"node": NODE}, "ref/": {"node": NODE}}
+
+
+@pytest.mark.parametrize(
+    ("partinfo", "problem"),
+    [
+        ({"input": []}, "input: must be the name of an input, or a list of such names"),
+        ({"input": ["r1", 2]}, "input: must be the name of an input, or a list of such names"),
+        ({"input": ["r1", "r1"]}, "input: 'r1' is named more than once"),
+        ({"input": ["r1", "./r1"]}, "input: 'r1' is named more than once"),
+        ({"input": ["r1", "r3"]}, "input: 'r3' is not an input of this task"),
+        ({"input": ["r1", "ref/"]}, "input: 'ref/' is a folder or a pattern; name a single file"),
+        ({"input": "r2", "inputs": ["r1", "r2"]}, "input: must be the first of tasks[0].partinfo.inputs"),
+        ({"input": ["r1"], "inputs": ["r1"]}, "inputs: is given beside a list of inputs in 'input'"),
+        ({"inputs": "r1"}, "inputs: must be a list"),
+        (
+            {"input": ["r1", "r2"], "index": "size"},
+            "index: 'size' cuts through records; paired inputs are cut by",
+        ),
+        ({"input": ["r1", "r2"], "index": "none"}, "index: 'none' cuts through records"),
+        (
+            {"input": "r1", "index": "size", "options": "records=2"},
+            "index: 'size' cuts through records; 'records=2'",
+        ),
+        *(
+            ({"input": "r1", "options": options}, f"options: {OPTIONS_PROBLEM}")
+            for options in (
+                "records=0",
+                "records=-2",
+                "records=2x",
+                "2",
+                "records=1000000",
+                "records= 2",
+                "records=٢",
+            )
+        ),
+    ],
+)
+def test_inputs_that_cannot_be_cut_together(partinfo: Document, problem: str) -> None:
+    (first, *_) = problems(task(inputs=PAIR, totalwork=2, partinfo=partinfo))
+    assert first.startswith(f"tasks[0].partinfo.{problem}")
+
+
+def test_records_of_no_input_do_not_belong_together() -> None:
+    (problem,) = problems(task(totalwork=2, partinfo={"options": "records=2"}))
+    assert problem.startswith(
+        "tasks[0].partinfo.options: 'records=2' is where an input is cut, and this task"
+    )
 
 
 class TestLimits:

@@ -18,9 +18,24 @@ TASK_NAME = "run"
 INDEXES = ("record", "line", "size", "chunkrecord")
 
 
-def check_splitting(*, has_input: bool, split: str, parts: int | None, index: str, array: str) -> None:
+def check_splitting(
+    *,
+    inputs: int,
+    split: str,
+    parts: int | None,
+    index: str,
+    array: str,
+    paired: bool = False,
+    records: int = 1,
+) -> None:
     """Refuse options of which one would make another meaningless. Raises BadRequest."""
     cut = bool(split or parts)
+    if paired and inputs < 2:
+        raise BadRequest("--paired cuts the first two inputs at the same records: name both with --input")
+    if (paired or records > 1) and not cut:
+        raise BadRequest("--paired and --records say how inputs are cut: give --split or --parts with them")
+    if (paired or records > 1) and index == "size":
+        raise BadRequest("--index size cuts through records, which --paired and --records count")
     if index and index not in INDEXES:
         raise BadRequest(f"--index {index}: is not one of {', '.join(INDEXES)}")
     if split and parts:
@@ -30,7 +45,7 @@ def check_splitting(*, has_input: bool, split: str, parts: int | None, index: st
         raise BadRequest(f"--array runs whole inputs once per index; it cannot be joined with {options}")
     if index and not cut:
         raise BadRequest("--index says where an input is cut: give --split or --parts with it")
-    if cut and not has_input:
+    if cut and not inputs:
         raise BadRequest("--split and --parts cut an input: name one with --input")
 
 
@@ -60,6 +75,8 @@ class OneTask:
     split_mb: int = 0  #: cut the (first) input into parts of at most this many MB
     parts: int = 0  #: cut the (first) input into this many parts
     index: str = ""  #: where it may be cut: record, line, size, chunkrecord
+    paired: bool = False  #: the first two inputs are cut, at the same records
+    records: int = 1  #: how many records belong together
     array: tuple[int, int] | None = None  #: first and last index
     name: str = ""
     user: str = ""
@@ -109,7 +126,10 @@ class OneTask:
             return {"totalwork": count, "partinfo": {"index": "none"}}
         if not (self.split_mb or self.parts):
             return {}
-        partinfo = {"input": next(iter(self.inputs))}
+        names = list(self.inputs)
+        partinfo: dict[str, Any] = {"input": names[:2] if self.paired else names[0]}
         if self.index:
             partinfo["index"] = self.index
+        if self.records > 1:
+            partinfo["options"] = f"records={self.records}"
         return {"maxworksize": self.split_mb, "totalwork": max(self.parts, 1), "partinfo": partinfo}

@@ -185,6 +185,12 @@ def run(
             help="Where to cut: record (default; FASTA, FASTQ, SAM or lines), line, size, chunkrecord."
         ),
     ] = "",
+    paired: Annotated[
+        bool, typer.Option("--paired", help="Cut the first two inputs, both at the same records.")
+    ] = False,
+    records: Annotated[
+        int, typer.Option(min=1, max=999_999, help="Records that belong together; interleaved pairs: 2.")
+    ] = 1,
     array: Annotated[str, typer.Option(help="Run once for each index, e.g. 1-100 (AWE_ARRAY_INDEX).")] = "",
     name: Annotated[str, typer.Option(help="The job's name (default: the command).")] = "",
     user: Annotated[str, typer.Option(help="Whose job it is (default: your login name).")] = "",
@@ -227,6 +233,8 @@ def run(
         split_mb=parse_megabytes(split) if split else 0,
         parts=parts or 0,
         index=index,
+        paired=paired,
+        records=records,
         array=parse_array(array) if array else None,
         name=name,
         user=user or login_name(),
@@ -238,7 +246,15 @@ def run(
         time_limit_s=time_limit,
         retries=retries,
     )
-    check_splitting(has_input=bool(inputs), split=split, parts=parts, index=index, array=array)
+    check_splitting(
+        inputs=len(inputs or []),
+        split=split,
+        parts=parts,
+        index=index,
+        array=array,
+        paired=paired,
+        records=records,
+    )
     files = files_by_name(inputs or [])
     with AweClient(server) as awe:
         with uploaded(awe, files) as task.inputs:

@@ -1,10 +1,11 @@
 """The document of `awe run`, and binding uploads to inputs."""
 
 import json
+from typing import Any
 
 import pytest
 
-from awe_client.cli.one_task import OneTask
+from awe_client.cli.one_task import OneTask, check_splitting
 from awe_client.cli.submit import bind_inputs, check_sources, pairs
 from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.parse import parse_job_document
@@ -35,6 +36,28 @@ def test_a_split_names_the_first_input() -> None:
     task = parsed(OneTask(["wc"], inputs={"a.fq": NODE, "b.fq": NODE}, split_mb=50, index="record"))
     assert task["maxworksize"] == 50
     assert task["partinfo"] == {"input": "a.fq", "index": "record"}
+
+
+def test_paired_inputs_are_the_first_two_and_records_stay_together() -> None:
+    inputs = {"r1.fq": NODE, "r2.fq": NODE, "ref.fa": NODE}
+    task = parsed(OneTask(["map"], inputs=inputs, parts=4, paired=True))
+    assert task["partinfo"] == {"input": ["r1.fq", "r2.fq"]}
+    task = parsed(OneTask(["map"], inputs=inputs, parts=4, records=2))
+    assert task["partinfo"] == {"input": "r1.fq", "options": "records=2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"inputs": 1, "parts": 2, "paired": True}, "name both with --input"),
+        ({"inputs": 2, "paired": True}, "give --split or --parts with them"),
+        ({"inputs": 1, "records": 2}, "give --split or --parts with them"),
+        ({"inputs": 2, "parts": 2, "paired": True, "index": "size"}, "--index size cuts through records"),
+    ],
+)
+def test_pairs_that_cannot_be_cut_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadRequest, match=problem):
+        check_splitting(**{"split": "", "parts": None, "index": "", "array": "", **options})
 
 
 def test_an_array_cuts_nothing_and_says_where_it_begins() -> None:

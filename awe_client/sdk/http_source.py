@@ -17,6 +17,7 @@ from awe_client.sdk.download import Asked, Opener, Reply
 from awe_client.sdk.download_errors import SourceBusy, SourceChanged
 from awe_client.sdk.transport import cause_of, raise_for_error
 from shared_models.errors import AweError, BadRequest
+from shared_models.versions import only_if, web_version
 
 #: Opens one GET with the given extra headers.
 Get = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
@@ -64,23 +65,10 @@ def headers_of(asked: Asked) -> dict[str, str]:
     if not asked.is_all:
         last = asked.offset + asked.length - 1 if asked.length >= 0 else ""
         headers["Range"] = f"bytes={asked.offset}-{last}"
-    if not asked.etag or asked.etag.startswith("W/"):
-        return headers
-    if asked.or_all:
-        headers["If-Range"] = asked.etag
-    else:
-        headers["If-Match" if asked.etag.startswith('"') else "If-Unmodified-Since"] = asked.etag
-    return headers
-
-
-def version_of(headers: httpx.Headers, like: str = "") -> str:
-    """The version of what was sent, in the kind of `like` if one is given; "" if it is not told."""
-    etag, date = str(headers.get("etag", "")), str(headers.get("last-modified", ""))
-    if like.startswith(('"', "W/")):
-        return like if etag.removeprefix("W/") == like.removeprefix("W/") else etag
-    if like:
-        return date
-    return etag if etag.startswith('"') else date or etag
+    condition = only_if(asked.etag)
+    if condition and asked.or_all:
+        condition = {"If-Range": asked.etag}
+    return headers | condition
 
 
 def _reply(response: httpx.Response, asked: Asked) -> Reply:
@@ -92,7 +80,7 @@ def _reply(response: httpx.Response, asked: Asked) -> Reply:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
         if found and found["first"] is not None:
             offset, left = int(found["first"]), int(found["last"]) - int(found["first"]) + 1
-    version = version_of(response.headers, asked.etag)
+    version = web_version(response.headers, asked.etag)
     return Reply(response.aiter_raw(), offset, left, version)
 
 

@@ -3,6 +3,7 @@
 import os
 from array import array
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from awe_server.data.files import no_space_mapped
@@ -13,6 +14,7 @@ from awe_server.data.records import Source, Unclear, chunk_starts
 from awe_server.data.scan import Malformed, Scanner, grouped, scan, starts
 from awe_server.data.scan_fastq import FastqScanner
 from awe_server.data.scan_lines import FastaScanner, LineScanner, SamScanner, TextScanner
+from awe_server.data.sources.facts import Place
 from shared_models.errors import InvalidData, NotCuttable
 
 SCANNED_KINDS = ("line", "record", "chunkrecord")
@@ -48,13 +50,14 @@ class FileSource:
         return data
 
 
-def build_index(blob: Path, kind: str, name: str) -> IndexFact:
-    """Write the index file of a blob. `name` is what errors call it.
+def build_index(blob: Path, kind: str, name: str, place: Place | None = None) -> IndexFact:
+    """Write the index file of a blob, or of what is at another place, as if that lay in `blob`.
 
-    Raises NotCuttable, InvalidData, NoSpace, Unreadable, FileNotFoundError.
+    `name` is what errors call it. Raises NotCuttable, InvalidData, NoSpace, Unreadable, FileNotFoundError,
+    and the errors of sources/facts.py.
     """
     try:
-        with FileSource(blob) as source, no_space_mapped():
+        with _opened(blob, place) as source, no_space_mapped():
             form, pieces, reader = _units(source, kind)
             units = write_index(blob, kind, pieces, source.size)
             return IndexFact(kind, units, form, reader.records if reader else None)
@@ -67,6 +70,14 @@ def build_index(blob: Path, kind: str, name: str) -> IndexFact:
     except (OSError, MemoryError, UnitsDoNotCover) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise Unreadable(file=name, reason=reason or "not enough memory to index it") from exc
+
+
+def _opened(blob: Path, place: Place | None) -> AbstractContextManager[Source]:
+    if place is None:
+        return FileSource(blob)
+    from awe_server.data.sources.reading import open_source  # slow to import
+
+    return open_source(place)
 
 
 def _units(source: Source, kind: str) -> "tuple[str, Iterator[array[int]], Scanner | None]":

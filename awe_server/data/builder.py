@@ -9,19 +9,23 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from awe_server.data.build import SCANNED_KINDS, build_index
 from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.sources.facts import Place
 from awe_server.data.worker import read_answer
 from shared_models.errors import BadRequest
 from shared_models.limits import MIB
 
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
 PROCESSES = 2
+FOREIGN_PROCESSES = 4  #: they wait for other hosts most of the time
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -34,6 +38,7 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(PROCESSES)
+        self._free_foreign = asyncio.Semaphore(FOREIGN_PROCESSES)
         self._running: set[Process] = set()
 
     async def build(self, blob: Path, kind: str, name: str) -> IndexFact:
@@ -48,17 +53,29 @@ class IndexBuilder:
         if size <= INLINE_BYTES:
             return await to_thread.run_sync(build_index, blob, kind, name)
         async with self._free:
-            try:
-                return await self._in_process(blob, kind, name)
-            except ScanKilled:
-                return await self._in_process(blob, kind, name)
+            return await self._insist(blob, kind, name)
+
+    async def build_foreign(self, blob: Path, kind: str, name: str, place: Place) -> IndexFact:
+        """Build the index of what is at another place, as if it lay in `blob`; always in a process.
+
+        Hosts that are slow hold up scans of each other, never those of our own files.
+        Raises as `build`, and the errors of sources/facts.py.
+        """
+        async with self._free_foreign:
+            return await self._insist(blob, kind, name, place)
 
     async def close(self) -> None:
         """End the scans that run; safe to call twice."""
         for process in list(self._running):
             await _end(process)
 
-    async def _in_process(self, blob: Path, kind: str, name: str) -> IndexFact:
+    async def _insist(self, blob: Path, kind: str, name: str, place: Place | None = None) -> IndexFact:
+        try:
+            return await self._in_process(blob, kind, name, place)
+        except ScanKilled:
+            return await self._in_process(blob, kind, name, place)
+
+    async def _in_process(self, blob: Path, kind: str, name: str, place: Place | None) -> IndexFact:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -70,7 +87,8 @@ class IndexBuilder:
         )
         self._running.add(process)
         try:
-            line = await _ask(process, {"blob": str(blob), "kind": kind, "name": name})
+            request = {"blob": str(blob), "kind": kind, "name": name, "place": place and asdict(place)}
+            line = await _ask(process, request)
         finally:
             self._running.discard(process)
             with anyio.CancelScope(shield=True):
@@ -83,7 +101,7 @@ class IndexBuilder:
             raise (ScanKilled if was_killed else Unreadable)(file=name, reason=reason) from exc
 
 
-async def _ask(process: Process, request: dict[str, str]) -> bytes:
+async def _ask(process: Process, request: dict[str, Any]) -> bytes:
     """Send the request, wait for the end of the answer; stdin stays open meanwhile."""
     assert process.stdin is not None
     assert process.stdout is not None

@@ -119,25 +119,26 @@ class IndexFiles:
     def __init__(self) -> None:
         self._open: OrderedDict[Path, mmap.mmap] = OrderedDict()
 
-    async def ready(self, blob: Path, kind: str) -> None:
+    async def ready(self, blob: Path, kind: str, size: int | None = None) -> None:
         """Open an index file beside the event loop, so that `locate` need not touch the disk for that.
 
-        Raises FileNotFoundError if there is no such file.
+        `size` is that of what is indexed, if it is not the blob. Raises FileNotFoundError if there is no such
+        file.
         """
         path = sidecar(blob, kind)
         if path not in self._open:
-            data = await to_thread.run_sync(_mapped, path, blob)
+            data = await to_thread.run_sync(_mapped, path, blob, size)
             if path in self._open:
                 data.close()
             else:
                 self._keep(path, data)
 
-    def locate(self, blob: Path, kind: str, part: str) -> tuple[int, int]:
+    def locate(self, blob: Path, kind: str, part: str, size: int | None = None) -> tuple[int, int]:
         """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
         path = sidecar(blob, kind)
         data = self._open.get(path)
         if data is None:
-            data = _mapped(path, blob)
+            data = _mapped(path, blob, size)
             self._keep(path, data)
         self._open.move_to_end(path)
         units = _HEADER.unpack_from(data)[1]
@@ -157,15 +158,15 @@ class IndexFiles:
             self._open.popitem(last=False)[1].close()
 
 
-def _mapped(path: Path, blob: Path) -> mmap.mmap:
-    """An index file that is about the blob from its first byte to its last; else it goes, to be built again.
+def _mapped(path: Path, blob: Path, size: int | None) -> mmap.mmap:
+    """An index file that is about all of something, from first to last byte; else it goes, to be built again.
 
     Raises FileNotFoundError.
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size >= _HEADER.size + 2 * _OFFSET.size:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if _describes(data, blob.stat().st_size):
+            if _describes(data, blob.stat().st_size if size is None else size):
                 return data
             data.close()
     path.unlink(missing_ok=True)

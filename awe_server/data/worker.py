@@ -14,6 +14,14 @@ from typing import Any
 
 from awe_server.data.build import build_index
 from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.sources.facts import (
+    NoRanges,
+    Place,
+    SourceChanged,
+    SourceMissing,
+    SourceRefused,
+    SourceUnreachable,
+)
 from shared_models.errors import AweError, InvalidData, NoSpace, NotCuttable
 
 #: What a scan may refuse; the server raises the same again.
@@ -23,13 +31,22 @@ REFUSALS: dict[str, type[Exception]] = {
     "no_space": NoSpace,
     "unreadable": Unreadable,
     "file_not_found": FileNotFoundError,
+    **{
+        error.code: error
+        for error in (NoRanges, SourceChanged, SourceMissing, SourceRefused, SourceUnreachable)
+    },
 }
 
 
-def answer(request: dict[str, str]) -> dict[str, Any]:
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what is asked for: the fields of the fact, or `refused` and the refusal's fields."""
     try:
-        return asdict(build_index(Path(request["blob"]), request["kind"], request["name"]))
+        place = (
+            Place(**{**request["place"], "roots": tuple(request["place"]["roots"])})
+            if request["place"]
+            else None
+        )
+        return asdict(build_index(Path(request["blob"]), request["kind"], request["name"], place))
     except FileNotFoundError:
         return {"refused": "file_not_found", "fields": {}}
     except AweError as exc:

@@ -1,0 +1,122 @@
+"""Indexes of files that are not ours: `<root>/<key>.<kind>.idx`, the key made of address, version and size.
+
+So an index is found again by whoever cuts the same file, and never taken for one of other content. A file
+whose version nobody tells gets an index of its own each time. What no unfinished task needs is removed.
+"""
+
+import asyncio
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Collection
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from anyio import to_thread
+
+from awe_server.data.builder import IndexBuilder
+from awe_server.data.files import clean_temporary, free_bytes, make_folder, no_space_mapped
+from awe_server.data.indexes import SIDECAR_SUFFIX, IndexFiles, locate_size, sidecar, size_units
+from awe_server.data.ports import IndexFact
+from awe_server.data.sources.facts import Place
+from shared_models.errors import NoIndex, NoSpace
+
+#: Younger files are left alone: the task that they were made for may not be known to need them yet.
+YOUNG_S = 600.0
+
+
+def key_of(place: Place) -> str:
+    """The key of a file's indexes."""
+    version = place.version or secrets.token_hex(16)
+    return hashlib.sha256(f"{place.url}\n{version}\n{place.size_bytes}".encode()).hexdigest()
+
+
+class SourceIndexes:
+    """Builds, finds and removes them."""
+
+    def __init__(self, root: Path, floor_bytes: int) -> None:
+        self._root = root
+        self._floor_bytes = floor_bytes
+        self._builder = IndexBuilder()
+        self._files = IndexFiles()
+        self._facts: dict[tuple[str, str], IndexFact] = {}  #: of those that were built since the start
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def build(self, key: str, place: Place, kind: str, name: str) -> IndexFact:
+        """Index a file, unless it was done before; `name` is what errors call it.
+
+        Raises BadRequest, NotCuttable, InvalidData, NoSpace, Unreadable, and the errors of sources/facts.py.
+        """
+        if kind == "size":
+            return IndexFact(kind, size_units(place.size_bytes), kind)
+        async with self._locks.setdefault((key, kind), asyncio.Lock()):
+            known = self._facts.get((key, kind))
+            if known is not None and await to_thread.run_sync(self._touch, key, kind):
+                return known
+            await to_thread.run_sync(self._require_space)
+            fact = await self._builder.build_foreign(self._root / key, kind, name, place)
+            self._facts[key, kind] = fact
+            return fact
+
+    async def ready(self, key: str, kind: str, size: int) -> None:
+        """Make `locate` quick: it runs on the event loop. Raises NoIndex."""
+        if kind != "size":
+            try:
+                await self._files.ready(self._root / key, kind, size)
+            except FileNotFoundError as exc:
+                raise NoIndex(f"The index '{kind}' is lost.") from exc
+
+    def locate(self, key: str, kind: str, part: str, size: int) -> tuple[int, int]:
+        """(offset, length) of a part such as `3-4` or `5`. Raises NoIndex, BadRange."""
+        if kind == "size":
+            return locate_size(size, part)
+        try:
+            return self._files.locate(self._root / key, kind, part, size)
+        except FileNotFoundError as exc:
+            raise NoIndex(f"The index '{kind}' is lost.") from exc
+
+    async def collect(self, needed: Collection[str], now_s: float | None = None) -> int:
+        """Remove what none of the needed keys stands for; how many files that were."""
+        old_s = (time.time() if now_s is None else now_s) - YOUNG_S
+        gone = await to_thread.run_sync(self._remove, frozenset(needed), old_s)
+        for known in [known for known in self._facts if known in gone]:
+            del self._facts[known]
+        return len(gone)
+
+    async def close(self) -> None:
+        """End the scans that run, and close all files."""
+        await self._builder.close()
+        self._files.close()
+
+    def _touch(self, key: str, kind: str) -> bool:
+        """Make an index young again, if it is there."""
+        try:
+            os.utime(sidecar(self._root / key, kind))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _require_space(self) -> None:
+        with no_space_mapped():
+            make_folder(self._root)
+        if free_bytes(self._root) < self._floor_bytes:
+            raise NoSpace
+
+    def _remove(self, needed: frozenset[str], old_s: float) -> set[tuple[str, str]]:
+        gone: set[tuple[str, str]] = set()
+        if not self._root.is_dir():
+            return gone
+        clean_temporary(self._root, old_s)
+        for path in self._root.glob(f"*{SIDECAR_SUFFIX}"):
+            key, kind = key_and_kind(path.name)
+            if key not in needed and path.stat().st_mtime < old_s:
+                path.unlink(missing_ok=True)
+                gone.add((key, kind))
+        return gone
+
+
+def key_and_kind(name: str) -> tuple[str, str]:
+    """What the name of an index file says."""
+    key, _, kind = name.removesuffix(SIDECAR_SUFFIX).rpartition(".")
+    return key, kind

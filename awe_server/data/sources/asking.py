@@ -1,0 +1,55 @@
+"""Ask other hosts over HTTP within bounds: no reply is read further than it is looked at."""
+
+from collections.abc import Mapping
+
+import httpx
+
+from shared_models.limits import MIB
+
+MAX_REDIRECTS = 5
+MAX_REPLY_BYTES = MIB  #: of a reply that is read, such as a foreign node's document
+
+#: Packed, a short reply could become a long one.
+PLAIN = {"Accept-Encoding": "identity"}
+
+
+async def send(
+    http: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    limit: int = 0,
+) -> tuple[httpx.Response, bytes]:
+    """The reply and up to `limit` bytes of its body. Follows redirects without reading theirs.
+
+    Raises httpx.HTTPError, httpx.InvalidURL; ValueError for a longer or a packed body.
+    """
+    request = http.build_request(method, url, headers={**PLAIN, **(headers or {})})
+    for _ in range(1 + MAX_REDIRECTS):
+        reply = await http.send(request, stream=True, follow_redirects=False)
+        try:
+            if reply.next_request is None:
+                return reply, await _bounded(reply, limit)
+            request = reply.next_request
+        finally:
+            await reply.aclose()
+    raise ValueError("too many redirects")
+
+
+async def _bounded(reply: httpx.Response, limit: int) -> bytes:
+    body = bytearray()
+    if not limit:
+        return b""
+    if reply.headers.get("content-encoding", "identity") != "identity":
+        raise ValueError("its reply is packed, which was not asked for")
+    async for chunk in reply.aiter_bytes():
+        body += chunk
+        if len(body) > limit:
+            raise ValueError(f"its reply is longer than {limit} bytes")
+    return bytes(body)
+
+
+def text_of(exc: Exception) -> str:
+    """What an error says, in bounds."""
+    return str(exc)[:200] or type(exc).__name__

@@ -1,0 +1,117 @@
+"""Nodes of other Shocks: their documents, and the indexes that they build themselves.
+
+A node's file never changes once it is there. Shock knows no Range: a stretch is asked for by `seek` and
+`length`. While parts of a file are joined or an index is built, the document says that they are locked.
+"""
+
+import asyncio
+from typing import Any
+
+import httpx
+import orjson
+
+from awe_server.data.sources.asking import MAX_REPLY_BYTES, send, text_of
+from awe_server.data.sources.facts import Fact, SourceMissing, SourceRefused, SourceUnreachable, size_of
+from awe_server.data.sources.web import refusal
+
+BUILD_S = 3600.0  #: how long an index that is being built is waited for
+_FIRST_PAUSE_S = 0.1
+_MAX_PAUSE_S = 5.0
+_ASK_S = 10.0  #: one question
+
+
+class NotBuilt(Exception):
+    """The other Shock has no such index and does not make one; the text says why."""
+
+
+async def look(http: httpx.AsyncClient, node_url: str) -> Fact:
+    """Read the node's document, `<host>/node/<id>`.
+
+    Raises SourceMissing, SourceRefused, SourceUnreachable, and as `send`; ValueError, KeyError, TypeError if
+    it makes no sense.
+    """
+    file = (await _document(http, node_url))["file"]
+    size, checksum = size_of(file["size"]), file.get("checksum")
+    if file.get("locked"):
+        raise SourceUnreachable(reason="its Shock still joins its parts")
+    if size == 0 and checksum == {}:
+        raise SourceMissing(reason="the node has no file yet")
+    md5 = checksum.get("md5") if isinstance(checksum, dict) else None
+    return Fact(size, md5=md5 if isinstance(md5, str) else "", ranged=True)
+
+
+async def build_index(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
+    """Have the other Shock index a node, unless it has; how many units there are.
+
+    Raises NotBuilt, SourceUnreachable.
+    """
+    scope = asyncio.timeout(BUILD_S)
+    try:
+        async with scope:
+            return await _build(http, node_url, kind)
+    except (TimeoutError, httpx.TransportError) as exc:
+        if scope.expired():
+            raise NotBuilt(f"it was not built in {BUILD_S:g} s") from exc
+        raise SourceUnreachable(reason=text_of(exc)) from exc
+    except (SourceMissing, SourceRefused) as exc:
+        raise NotBuilt(exc.message) from exc
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as exc:
+        raise NotBuilt(text_of(exc)) from exc
+
+
+async def _build(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
+    units = _units(await _document(http, node_url), kind)
+    if units is None:
+        reply, body = await _ask(http, "PUT", f"{node_url}/index/{kind}")
+        units = _units(await _document(http, node_url), kind)
+        if units is None:
+            raise NotBuilt(_words(reply, body))
+    pause_s = _FIRST_PAUSE_S
+    while units == 0:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+        units = _units(await _document(http, node_url), kind)
+    if units is None:
+        raise NotBuilt("it went away while it was being built")
+    return units
+
+
+def _units(document: dict[str, Any], kind: str) -> int | None:
+    """How many units an index has; 0 while it is built, None if there is none. Raises NotBuilt."""
+    index = (document.get("indexes") or {}).get(kind)
+    if index is None:
+        return None
+    locked = index.get("locked")
+    if locked:
+        if locked.get("error"):
+            raise NotBuilt(str(locked["error"])[:200])
+        return 0
+    units = size_of(index["total_units"])
+    if units == 0:
+        raise NotBuilt("it is empty")
+    return units
+
+
+async def _document(http: httpx.AsyncClient, node_url: str) -> dict[str, Any]:
+    reply, body = await _ask(http, "GET", node_url)
+    if not reply.is_success:
+        raise refusal(reply.status_code)
+    data = orjson.loads(body)["data"]
+    if not isinstance(data, dict):
+        raise TypeError("its reply is no node's document")
+    return data
+
+
+async def _ask(http: httpx.AsyncClient, method: str, url: str) -> tuple[httpx.Response, bytes]:
+    async with asyncio.timeout(_ASK_S):
+        return await send(http, method, url, limit=MAX_REPLY_BYTES)
+
+
+def _words(reply: httpx.Response, body: bytes) -> str:
+    """What Shock says about a request that it refuses."""
+    try:
+        error = orjson.loads(body)["error"]
+        text = "; ".join(map(str, error)) if isinstance(error, list) else str(error)
+    except (ValueError, KeyError, TypeError):
+        text = ""
+    return text[:200] or f"its host answers {reply.status_code}"

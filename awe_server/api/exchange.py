@@ -194,7 +194,7 @@ def task_for_client(task: Task) -> Document:
         "cmd": task.cmd,
         "private_env": task.private_env,
         "inputs": [_io(io) for io in task.inputs],
-        "outputs": [_io(io) for io in task.outputs],
+        "outputs": [_output(io) for io in task.outputs],
         "predata": [_io(io) for io in task.predata],
         "part_inputs": cut_names(part),
         "index": part["index"] if part else None,
@@ -203,6 +203,15 @@ def task_for_client(task: Task) -> Document:
         "time_limit_s": task.time_limit_s,
         "keep_failed": task.keep_failed,
     }
+
+
+def _output(io: Document) -> Document:
+    """As the client sees it: whatever is uploaded here is a node of ours, wherever it goes afterwards."""
+    staging = io.get("_staging")
+    if not staging:
+        return _io(io)
+    plain = {key: value for key, value in io.items() if key != "_staging"}
+    return _io({**plain, "host": "", "node": staging, "url": ""})
 
 
 def _io(io: Document) -> Document:

@@ -18,8 +18,9 @@ from awe_server.data import documents as docs
 from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek, try_file
 from awe_server.data.files import clean_temporary, free_bytes, make_folder
 from awe_server.data.node_base import TRIES, lost
-from awe_server.data.node_indexes import NodeIndexes
+from awe_server.data.node_deliveries import NodeDeliveries
 from awe_server.data.node_parts import NodeParts
+from awe_server.data.node_subsets import NodeSubsets
 from awe_server.data.orphans import collect
 from awe_server.data.ports import FileFact, Unreadable
 from awe_server.store.base import Delete, Document, Page, Put, Query
@@ -46,7 +47,7 @@ class Usage:
     free_bytes: int
 
 
-class NodeStore(NodeParts, NodeIndexes):
+class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
     """See the module; all methods refuse before they change anything."""
 
     async def start(self) -> None:

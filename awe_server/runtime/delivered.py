@@ -12,7 +12,9 @@ from awe_server.data.node_parts import PartKey
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import FileFact
 from awe_server.scheduler.holder import may_report
+from awe_server.scheduler.places import WITHOUT_UPLOAD, staging_node
 from awe_server.scheduler.state import Document, State, Workunit
+from shared_models.file_urls import is_file_url
 from shared_models.ids import ClientId
 from shared_models.messages import Report
 from shared_models.states import FailureKind
@@ -50,12 +52,19 @@ def may_be_missing(io: Document) -> bool:
     return bool(io["optional"] or io["nofile"])
 
 
+def is_uploaded(io: Document) -> bool:
+    """Whether clients send an output's bytes to this server."""
+    return io["type"] not in WITHOUT_UPLOAD and not is_file_url(io["url"])
+
+
 def _due(unit: Workunit, r: Report) -> Iterator[_Due]:
     said = {output["filename"]: output for output in r.outputs}
     for io in unit.task.outputs:
         name = io["filename"]
+        if not is_uploaded(io):
+            continue
         if name in said or not may_be_missing(io):
-            yield name, said.get(name), (io["node"], unit.rank, unit.attempt)
+            yield name, said.get(name), (staging_node(io), unit.rank, unit.attempt)
 
 
 def _difference(name: str, said: Document | None, key: PartKey, staged: dict[PartKey, FileFact]) -> str:

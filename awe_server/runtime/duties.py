@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 
 from awe_server.data.nodes import NodeStore
-from awe_server.runtime.deletions import Deleter
+from awe_server.data.sinks.sinks import Sinks
+from awe_server.runtime.deletions import Deleter, PlaceDeleter
+from awe_server.runtime.delivery import Delivery
 from awe_server.runtime.effects import Effects
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
@@ -80,7 +82,9 @@ class BackgroundDuties:
         self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits)
         foreign = ForeignFiles(self._http, engine.clock.monotonic)
         prepare = Preparer(engine, nodes, foreign, new_id)
-        self.effects = Effects(prepare, Finisher(engine, nodes), Deleter(engine, nodes))
+        sinks = Sinks(self._http, settings.file_roots)
+        finish = Finisher(engine, nodes, Delivery(nodes, sinks))
+        self.effects = Effects(prepare, finish, Deleter(engine, nodes), PlaceDeleter(engine, sinks))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
         self.node_expiry = NodeExpiry(engine, nodes, settings.expire_wait_s)

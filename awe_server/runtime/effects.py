@@ -2,7 +2,7 @@
 
 An effect starts when the batch that asked for it is durable. None is ever lost: after a restart recovery asks
 again. PrepareTask and FinishTask are fenced by their task's generation, so a late or doubled one changes
-nothing; DeleteNodes is noted in the store until it is done (deletions.py).
+nothing; DeleteNodes and DeletePlaces are noted in the store until they are done (deletions.py).
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from awe_server.runtime.deletions import Deleter
+from awe_server.runtime.deletions import Deleter, PlaceDeleter
 from awe_server.runtime.finish import Finisher
 from awe_server.runtime.prepare import Preparer
-from awe_server.scheduler.state import DeleteNodes, Effect, FinishTask, PrepareTask
+from awe_server.scheduler.state import DeleteNodes, DeletePlaces, Effect, FinishTask, PrepareTask
 from shared_models.errors import AweError, ShuttingDown, Unavailable
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ MAX_RETRY_S = 30.0
 MAX_LOOKS = 32  #: looks at our own files at once
 MAX_FOREIGN_LOOKS = 8  #: at files of one other host; those of other hosts have their own turn
 MAX_MERGES = 4  #: finishing writes to our disk
+MAX_DELIVERIES = 4  #: of outputs to the same other host
 MAX_DELETIONS = 2
 MAX_LANES = 500  #: other hosts with a turn of their own; more share one
 
@@ -41,13 +42,16 @@ class _Lane:
 class Effects:
     """Runs effects."""
 
-    def __init__(self, prepare: Preparer, finish: Finisher, delete: Deleter) -> None:
+    def __init__(
+        self, prepare: Preparer, finish: Finisher, delete: Deleter, delete_places: PlaceDeleter
+    ) -> None:
         self._carry_out: dict[type[Any], Callable[[Any], Awaitable[None]]] = {
             PrepareTask: prepare,
             FinishTask: finish,
             DeleteNodes: delete,
+            DeletePlaces: delete_places,
         }
-        self._host_of = prepare.host
+        self._prepare, self._finish = prepare, finish
         self._lanes: dict[tuple[type[Any], str], _Lane] = {}
         self._known: dict[Effect, int] = {}  #: effects to be done, and how often each has failed
         self._again: set[Effect] = set()
@@ -81,9 +85,15 @@ class Effects:
                 self._queue(effect)
 
     def _queue(self, effect: Effect) -> None:
-        host = self._host_of(effect) if isinstance(effect, PrepareTask) else ""
-        if host and isinstance(effect, PrepareTask):
-            self.troubles.setdefault(effect.task_id, f"{host} is asked, or will be, how big they are")
+        host = ""
+        if isinstance(effect, PrepareTask):
+            host = self._prepare.host(effect)
+            if host:
+                self.troubles.setdefault(effect.task_id, f"{host} is asked, or will be, how big they are")
+        elif isinstance(effect, FinishTask):
+            host = self._finish.host(effect)
+            if host:
+                self.troubles.setdefault(effect.task_id, f"they are delivered, or will be, to {host}")
         key = (type(effect), host)
         if key not in self._lanes and len(self._lanes) >= MAX_LANES:
             key = (type(effect), "others" if host else "")
@@ -132,6 +142,8 @@ class Effects:
             failures = self._known.get(effect, 0)
             self._known[effect] = failures + 1
             delay_s = min(FIRST_RETRY_S * 2 ** min(failures, 16), MAX_RETRY_S)
+            if isinstance(exc, AweError):
+                delay_s = max(delay_s, float(exc.fields.get("retry_after_s") or 0.0))
             self._note_trouble(effect, exc)
             loop = asyncio.get_running_loop()
             self._pauses[effect] = loop.call_later(delay_s, self._go_on, effect)
@@ -163,4 +175,6 @@ class Effects:
 def _limit(kind: type[Any], host: str) -> int:
     if kind is PrepareTask:
         return MAX_FOREIGN_LOOKS if host else MAX_LOOKS
-    return MAX_MERGES if kind is FinishTask else MAX_DELETIONS
+    if kind is FinishTask:
+        return MAX_DELIVERIES if host else MAX_MERGES
+    return MAX_DELETIONS

@@ -10,21 +10,18 @@ from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
-from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
+from awe_server.runtime.output_nodes import OutputNodes
+from awe_server.runtime.refused import Refused
+from awe_server.scheduler.facts import InputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.split import enough, index_candidates, mismatch, part_inputs, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
-from shared_models.archives import ARCHIVE_TAG, is_archive, node_name
 from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable, Starting
 
 log = logging.getLogger(__name__)
 
 FOREIGN_LOOK_S = 60.0  #: for all foreign inputs of a task together; sizes not known by then stay so
-
-
-class Refused(Exception):
-    """The task cannot run with this data; the text says why."""
 
 
 @dataclass(slots=True)
@@ -43,7 +40,7 @@ class Preparer:
         self._engine = engine
         self._nodes = nodes
         self._foreign = foreign
-        self._new_id = new_id
+        self._outputs = OutputNodes(nodes, new_id)
 
     def host(self, effect: PrepareTask) -> str:
         """The foreign host that this look has to wait for, "" if it needs none or nobody can say now."""
@@ -60,6 +57,7 @@ class Preparer:
         if task is None:
             return
         try:
+            await self._outputs.check(self._engine.state, task)
             found = await self._look(task)
         except Refused as exc:
             await self._engine.do(task_refused, effect.task_id, effect.generation, str(exc))
@@ -70,13 +68,9 @@ class Preparer:
         if problem := mismatch(task, facts):
             await self._engine.do(task_refused, effect.task_id, effect.generation, problem)
             return
-        documents = self._output_nodes(task, ranks_of(task, facts))
-        outputs = [
-            OutputFact(io["filename"], document["id"])
-            for io, document in zip(task.outputs, documents, strict=True)
-        ]
-        facts = replace(facts, outputs=outputs)
-        puts = [Put("nodes", document) for document in documents]
+        made = self._outputs.make(self._engine.state, task, ranks_of(task, facts))
+        facts = replace(facts, outputs=made.facts)
+        puts = [Put("nodes", document) for document in made.documents]
         await self._engine.do_with(puts, task_prepared, effect.task_id, effect.generation, facts)
 
     def _task(self, effect: PrepareTask) -> Task | None:
@@ -180,22 +174,6 @@ class Preparer:
             return None
         except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
-
-    def _output_nodes(self, task: Task, ranks: int) -> list[Document]:
-        return [
-            self._nodes.output_document(
-                self._new_id(),
-                job=task.job.id,
-                task=task.id,
-                name=io["shockfilename"] or node_name(io["filename"]),
-                parts=ranks if ranks > 1 else 0,
-                header_lines=io["header_lines"],
-                attributes=io["nodeattr"] or None,
-                owner=str(task.job.acl.get("owner") or ""),
-                tags=(ARCHIVE_TAG,) if is_archive(io["filename"]) else (),
-            )
-            for io in task.outputs
-        ]
 
 
 def _facts(task: Task, found: _Findings) -> TaskFacts:

@@ -40,13 +40,25 @@ class DeleteNodes:
 
 
 @dataclass(slots=True, frozen=True)
+class DeletePlaces:
+    """Remove what is elsewhere and nobody needs any more (see places.py), with the data token of the job.
+
+    Noted until it is done, as DeleteNodes is, and apart from it: another host may be away for long.
+    """
+
+    id: str
+    places: tuple[str, ...]
+    job: str
+
+
+@dataclass(slots=True, frozen=True)
 class ForgetJob:
     """Evict a finished job from memory once the batch is durable."""
 
     job_id: JobId
 
 
-Effect = PrepareTask | FinishTask | DeleteNodes | ForgetJob
+Effect = PrepareTask | FinishTask | DeleteNodes | DeletePlaces | ForgetJob
 
 
 @dataclass(slots=True, frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.failure import halt_task
+from awe_server.scheduler.places import left_behind
 from awe_server.scheduler.progress import close_task, note, with_outputs
 from awe_server.scheduler.state import Context, State, Task, Workunit
 from shared_models.ids import TaskId, WorkunitId
@@ -26,7 +27,10 @@ def task_finished(
     task = _finishing(state, task_id, generation)
     if task is None:
         return
+    things = left_behind(task)
     task.outputs = with_outputs(task.outputs, outputs)
+    state.delete_nodes(ctx, things.nodes)
+    state.delete_places(ctx, things.places, task.job)
     if remark:
         task.notes = note(task.notes, remark)
     close_task(state, ctx, task)

@@ -5,6 +5,7 @@ from heapq import heappush
 
 from awe_server.scheduler.demands import list_task, unlist_task
 from awe_server.scheduler.facts import OutputFact
+from awe_server.scheduler.places import to_delete
 from awe_server.scheduler.split import processed
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
@@ -17,6 +18,7 @@ from awe_server.scheduler.state import (
     Task,
 )
 from awe_server.scheduler.transitions import JOB_MOVES, TASK_MOVES, check_move
+from shared_models.ids import make_task_id
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, TaskState
 from shared_models.times import rfc3339
@@ -82,8 +84,7 @@ def locate_inputs(state: State, task: Task) -> list[Document]:
 
     An origin that was left out hands on its own input in place of its output.
     """
-    names = {t: f"{task.job.id}_{t}" for t in {io["origin"] for io in task.inputs if io.get("origin")}}
-    return [_located(state, io, names) for io in task.inputs]
+    return [located(state, task, io) for io in task.inputs]
 
 
 def note(text: str, more: str) -> str:
@@ -101,16 +102,18 @@ def _with_fact(io: Document, fact: OutputFact | None) -> Document:
     if fact is None:
         return io
     changed = {**io, "node": fact.node, "size": fact.size_bytes}
-    if fact.md5:
-        changed["_md5"] = fact.md5
+    changed.pop("_staging", None)
+    for key, value in (("_md5", fact.md5), ("url", fact.url), ("_staging", fact.staging)):
+        if value:
+            changed[key] = value
     return changed
 
 
-def _located(state: State, io: Document, names: dict[str, str]) -> Document:
-    origin = io.get("origin")
-    if not origin:
+def located(state: State, task: Task, io: Document) -> Document:
+    """A file of a task, with the place to which its origin, if it has one, brought it."""
+    if not io.get("origin"):
         return io
-    producer = state.tasks[names[origin]]  # type: ignore[index]
+    producer = state.tasks[make_task_id(task.job.id, io["origin"])]
     if producer.state is TaskState.SKIPPED:
         (found,) = producer.inputs
     else:
@@ -168,7 +171,7 @@ def _complete_job(state: State, ctx: Context, job: Job) -> None:
     job.updatetime = ctx.wall_s
     state.touch_job(job)
     state.record("JD", jobid=job.id)
-    files = [io for task in job.tasks for io in (*task.inputs, *task.outputs) if io.get("delete")]
-    nodes = tuple(dict.fromkeys(io["node"] for io in files if io.get("node") not in (None, "", "-")))
-    state.delete_nodes(ctx, nodes)
+    things = to_delete(job.tasks)
+    state.delete_nodes(ctx, things.nodes)
+    state.delete_places(ctx, things.places, job)
     state.forget_later(job)

@@ -7,6 +7,7 @@ nothing: `start_again` does that, once, when all tasks are as they should be.
 from collections.abc import Collection, Iterable
 
 from awe_server.scheduler.demands import list_task
+from awe_server.scheduler.places import made_for
 from awe_server.scheduler.progress import advance_job, ranks_done
 from awe_server.scheduler.state import (
     DONE_TASKS,
@@ -46,12 +47,6 @@ def descendants(*tasks: Task) -> list[Task]:
     return list(found)
 
 
-def output_nodes(tasks: Iterable[Task]) -> tuple[str, ...]:
-    """Nodes that were made for the tasks' outputs, each once."""
-    nodes = (io.get("node") for task in tasks if task.is_cut for io in task.outputs)
-    return tuple(dict.fromkeys(node for node in nodes if node and node != "-"))
-
-
 def let_go_on(state: State, tasks: Iterable[Task]) -> None:
     """Let suspended tasks go on: finished ranks count, unfinished ones may fail as often as new ones.
 
@@ -83,7 +78,9 @@ def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> N
     Their dependants must be among them. Workunit documents go, output nodes go (effect), the submitted number
     of workunits counts again, and the first attempt has a number that none of these ranks ever had.
     """
-    state.delete_nodes(ctx, output_nodes(tasks))
+    things = made_for(tasks)
+    state.delete_nodes(ctx, things.nodes)
+    state.delete_places(ctx, things.places, job)
     ids = {task.id for task in tasks}
     for client in state.clients.values():
         if client.skip:
@@ -142,13 +139,25 @@ def _blank(task: Task) -> None:
     task.partinfo = task.partinfo_wanted
     task.computetime = task.createddate = task.starteddate = task.completeddate = 0.0
     task.notes = ""
-    task.inputs = [_without_node(io) if io.get("origin") else io for io in task.inputs]
-    task.outputs = [_without_node(io) for io in task.outputs]
+    task.inputs = [_not_located(io) if io.get("origin") else io for io in task.inputs]
+    task.outputs = [_not_made(io) for io in task.outputs]
     task.input_bytes = 0
 
 
-def _without_node(io: Document) -> Document:
-    return {**{key: value for key, value in io.items() if key != "_md5"}, "node": "", "size": 0}
+def _not_located(io: Document) -> Document:
+    return {**_plain(io), "host": "", "node": "", "url": "", "size": 0}
+
+
+def _not_made(io: Document) -> Document:
+    """As the document gave it: an update names its node, and a Shock's node has a URL of its own."""
+    blank = {**_plain(io), "size": 0}
+    if io["type"] == "update" and not io["origin"]:
+        return blank
+    return {**blank, "node": "", "url": ""} if io["host"] else {**blank, "node": ""}
+
+
+def _plain(io: Document) -> Document:
+    return {key: value for key, value in io.items() if key not in ("_md5", "_staging")}
 
 
 def _forget_skips(state: State, client: Client, ids: Collection[WorkunitId]) -> None:

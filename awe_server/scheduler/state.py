@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from awe_server.scheduler.changes import (
     Changes,
     DeleteNodes,
+    DeletePlaces,
     Effect,
     Event,
     FinishTask,
@@ -39,7 +40,7 @@ from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 if TYPE_CHECKING:
     from awe_server.scheduler.demands import Demand
 
-#: Nodes named in one DeleteNodes.
+#: Nodes, or places, named in one effect.
 MAX_NOTED_NODES = 1_000
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Client",
     "Context",
     "DeleteNodes",
+    "DeletePlaces",
     "Document",
     "Effect",
     "Event",
@@ -126,6 +128,12 @@ class State:
         """Ask the runtime to remove data nodes, in pieces whose notes are small documents."""
         for start in range(0, len(node_ids), MAX_NOTED_NODES):
             self.emit(DeleteNodes(ctx.new_token(), tuple(node_ids[start : start + MAX_NOTED_NODES])))
+
+    def delete_places(self, ctx: Context, places: Sequence[str], job: Job) -> None:
+        """Ask the runtime to remove what is elsewhere, in pieces as for `delete_nodes`."""
+        for start in range(0, len(places), MAX_NOTED_NODES):
+            some = tuple(places[start : start + MAX_NOTED_NODES])
+            self.emit(DeletePlaces(ctx.new_token(), some, job.id))
 
     def record(self, code: str, **fields: Any) -> None:
         """Note that something happened."""

@@ -33,8 +33,13 @@ class SinkBusy(AweError):
 class Content(Protocol):
     """A whole file, to be read once or more often."""
 
-    size: int
-    md5: str
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    @property
+    def md5(self) -> str:
+        """Of them, in hex."""
 
     async def chunks(self) -> ByteReader:
         """Read it from its beginning."""
@@ -43,8 +48,9 @@ class Content(Protocol):
 class Memo(Protocol):
     """What is remembered of a delivery, whatever dies meanwhile."""
 
-    #: of every node that this delivery makes, until its file is there
-    marker: str
+    @property
+    def marker(self) -> str:
+        """The name of a node that this delivery makes, until its file is there."""
 
     async def read(self) -> dict[str, Any]:
         """What was noted last; {} if nothing was."""

@@ -461,7 +461,7 @@ async def test_an_effect_that_was_abandoned_while_it_paused_is_not_done_beside_i
             await blocked.wait()
 
     prepare = Prepare()
-    effects = Effects(prepare, prepare, prepare)  # type: ignore[arg-type]
+    effects = Effects(prepare, prepare, prepare, prepare)  # type: ignore[arg-type]
     effects.start()
     effect = PrepareTask(TaskId("t"), 1)
     effects.begin([effect])

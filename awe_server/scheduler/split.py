@@ -68,7 +68,7 @@ def mismatch(task: Task, facts: TaskFacts) -> str:
     together = group_size(part)
     if facts.counts[0] % together:
         name, count = files[0]
-        return f"{name} has {count} {what}, which are no groups of {together} (partinfo.options)"
+        return f"{name} has {count} {what}, no multiple of {together} (partinfo.options)"
     return ""
 
 

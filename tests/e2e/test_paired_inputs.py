@@ -127,7 +127,7 @@ def test_an_odd_number_of_interleaved_records_is_refused(site: AweEnv) -> None:
     files = upload(site, {"r1": whole[: whole.rindex(b">pair")]})
     job_id = site.submit(document(files, {"options": "records=2"}, ADJACENT, totalwork=3))
     job = site.wait_for(job_id, "suspend")
-    assert job["tasks"][0]["notes"] == "r1 has 999 records, which are no groups of 2 (partinfo.options)"
+    assert job["tasks"][0]["notes"] == "r1 has 999 records, no multiple of 2 (partinfo.options)"
     assert site.data("GET", f"/work?jobid={job_id}") == []
 
 

@@ -117,7 +117,7 @@ def test_one_group_or_none_is_one_workunit(world: World, count: int) -> None:
             {"options": "records=4"},
             "record",
             (10, 10),
-            "r1 has 10 records, which are no groups of 4 (partinfo.options)",
+            "r1 has 10 records, no multiple of 4 (partinfo.options)",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_files_that_do_not_belong_together_suspend_the_task(
 def test_an_odd_number_of_interleaved_records_is_refused_even_if_nothing_would_be_cut(world: World) -> None:
     task = interleaved(world)
     world.prepare(task, index="record", units=3, records=3, counts=(3,))
-    assert task.notes == "in has 3 records, which are no groups of 2 (partinfo.options)"
+    assert task.notes == "in has 3 records, no multiple of 2 (partinfo.options)"
 
 
 def test_a_million_groups_are_one_number(world: World) -> None:

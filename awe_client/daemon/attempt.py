@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.cache import Cached
 from awe_client.daemon.container import WORKDIR
 from awe_client.daemon.environment import common_environment, encode
 from shared_models.ids import TaskId, make_workunit_id
@@ -99,6 +100,7 @@ class Attempt:
     #: offset and length in each cut input, by filename; (-1, -1) = to be asked for by index and part
     pieces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     links: list[Path] = field(default_factory=list)  #: shared files that its directory has links to
+    cached: list[Cached] = field(default_factory=list)  #: entries of the cache that it has links to
 
     @property
     def key(self) -> AttemptKey:

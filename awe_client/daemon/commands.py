@@ -36,7 +36,6 @@ class Commands:
         workdirs: WorkDirs,
         live_logs: LiveLogs,
         work_root: Path,
-        predata: Path,
         grace_s: float,
     ) -> None:
         self._executors = executors
@@ -44,7 +43,6 @@ class Commands:
         self._workdirs = workdirs
         self._live_logs = live_logs
         self._work_root = str(work_root)
-        self._predata = predata
         self._grace_s = grace_s
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -127,10 +125,9 @@ class Commands:
             name=container_name(attempt),
             labels={LABEL: self._work_root, "awe.id": attempt.id, "awe.attempt": str(attempt.number)},
             directory=str(attempt.directory),
-            read_only=[
-                *(str(self._predata / key) for key in dict.fromkeys(holding.predata)),
-                *map(str, dict.fromkeys(attempt.links)),
-            ],
+            read_only=list(
+                dict.fromkeys(map(str, (*(cached.path for cached in attempt.cached), *attempt.links)))
+            ),
             words=[word.decode("utf-8", "surrogateescape") for word in spec.argv],
             env={**task.common_env, **own},
             private=set(task.message.get("private_env") or ()),

@@ -10,7 +10,9 @@ from typing import Any
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
+from awe_client.daemon.cache import Cache
 from awe_client.daemon.commands import Commands
+from awe_client.daemon.disk import free_disk
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
@@ -19,9 +21,8 @@ from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
-from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.push import Pusher
-from awe_client.daemon.resources import Capacity, Totals, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.resources import Capacity, Totals, detect_gpus, detect_memory
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.spool import Spool
@@ -60,7 +61,7 @@ class Daemon:
         self._sources = Sources(
             self._servers, timeout_s=settings.transfer_timeout_s, file_roots=settings.file_roots
         )
-        self._cache = PredataCache(self._root.predata, settings.predata_bytes)
+        self._cache = Cache(self._root.cache, settings.cache_bytes)
         self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s)
         self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
         self._totals = Totals(
@@ -76,12 +77,11 @@ class Daemon:
             workdirs=self._workdirs,
             live_logs=live_logs,
             work_root=self._root.path,
-            predata=self._root.predata,
             grace_s=settings.grace_s,
         )
         self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
         self._workshop = Workshop(
-            fetcher=Fetcher(self._servers, self._sources, self._cache),
+            fetcher=Fetcher(self._servers, self._sources, self._cache, settings.free_floor_bytes),
             pusher=Pusher(self._servers),
             commands=self._commands,
             images=self._images,
@@ -158,6 +158,7 @@ class Daemon:
         await self._containers.close()
         await self._workshop.close()
         await self._loop.close()
+        await self._cache.close()
         await self._workdirs.close()
         await self._sources.close()
         await self._servers.close()
@@ -216,6 +217,7 @@ class Daemon:
                 shown = now
             if now - self._loop.begun_at >= PROGRESS_S and self._workshop.progress():
                 self._loop.notify()
+            self._make_room()
             if now - swept >= SWEEP_S:
                 self._workdirs.sweep()
                 await self._containers.sweep()
@@ -251,7 +253,7 @@ class Daemon:
             "hostname": host,
             "cores": self._totals.cores,
             "memory_bytes": self._totals.memory_bytes,
-            "disk_bytes": free_disk(self._root.path),
+            "disk_bytes": free_disk(self._root.path) + self._cache.unused_bytes,
             "gpus": self._totals.gpus,
             "apps": list(settings.apps),
             "containers": self._containers.offered,
@@ -272,7 +274,7 @@ class Daemon:
         Nothing while draining, suspended, short of disk, or unable to start processes.
         """
         load = self._workshop.load()
-        disk = free_disk(self._root.path)
+        disk = self._make_room()
         trouble = self._trouble(disk)
         want = 0
         if not (self._draining or self._suspended or self._disk_is_low):
@@ -289,6 +291,14 @@ class Daemon:
             "gpus": max(totals.gpus - load.unrun_gpus, 0),
         }
         return want, free, trouble
+
+    def _make_room(self) -> int:
+        """Free bytes of the disk; what the cache keeps for later counts; it goes before there are too few."""
+        disk, floor = free_disk(self._root.path), self._settings.free_floor_bytes
+        unused = self._cache.unused_bytes
+        if disk < floor and unused:
+            self._cache.give_way(floor)
+        return disk + unused
 
     def _trouble(self, disk: int) -> str:
         low = disk < self._settings.free_floor_bytes

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 from awe_client.daemon.attempt import USERATTR_NAME, Attempt
+from awe_client.daemon.cache import Cache
+from awe_client.daemon.copies import in_thread
 from awe_client.daemon.environment import SCRIPT_NAME
-from awe_client.daemon.predata import PredataCache
 from awe_client.daemon.progress import Meter
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
 from awe_client.daemon.unpack import Refused, unpack
+from awe_client.daemon.whole_files import WholeFiles, is_shock, whole
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.address import shown
-from awe_client.sdk.download import Wanted, known_of
+from awe_client.sdk.download import Wanted
 from shared_models.archives import is_archive
 from shared_models.errors import AweError
 from shared_models.file_urls import is_file_url
@@ -37,35 +38,35 @@ _ARCHIVE_NAME = ".awe-archive"
 class Fetcher:
     """Brings everything an attempt needs into its directory. Every method raises StepError."""
 
-    def __init__(self, servers: Servers, sources: Sources, cache: PredataCache) -> None:
+    def __init__(self, servers: Servers, sources: Sources, cache: Cache, free_floor_bytes: int) -> None:
+        """`free_floor_bytes` of the disk are to stay free beside what is fetched."""
         self._servers = servers
         self._sources = sources
         self._cache = cache
+        self._whole = WholeFiles(sources, cache)
+        self._free_floor_bytes = free_floor_bytes
 
-    async def fetch(self, attempt: Attempt, meter: Meter) -> list[str]:
-        """Fill the directory; returns the predata entries in use, to be given to `release` at the end."""
-        used: list[str] = []
+    async def fetch(self, attempt: Attempt, meter: Meter) -> None:
+        """Fill the directory. What it has links to stays in the cache until `release` is called."""
         _expect(attempt, meter)
         try:
+            await self._cache.make_room(self._free_floor_bytes + meter.bytes_known)
             await asyncio.to_thread(self._lay_out, attempt)
             for entry in attempt.task.message["predata"]:
-                if key := await self._link_predata(attempt, entry, meter):
-                    used.append(key)
+                await self._link(attempt, entry, meter, f"predata {entry['filename']}")
             for entry in attempt.task.message["inputs"]:
                 await self._fetch_input(attempt, entry, meter)
         except BaseException as exc:
-            self.release(used)
+            self.release(attempt)
             if isinstance(exc, NotInside):
                 raise StepError(FailureKind.INPUT, str(exc)) from exc
             if isinstance(exc, OSError):
                 raise disk_error(exc, str(exc.filename or "a file")) from exc
             raise
-        return used
 
-    def release(self, used: list[str]) -> None:
-        """The attempt is over: its predata may go."""
-        for key in used:
-            self._cache.done(key)
+    def release(self, attempt: Attempt) -> None:
+        """The attempt is over: what it has links to may leave the cache."""
+        self._whole.release(attempt)
 
     def _lay_out(self, attempt: Attempt) -> None:
         """Make the directory and everything that is not fetched."""
@@ -93,52 +94,49 @@ class Fetcher:
         if is_archive(name):
             await self._fetch_archive(attempt, entry)
             return
-        target = place(attempt.directory, name)
         if name in attempt.pieces:
             await self._fetch_part(attempt, entry, meter)
             return
+        if entry.get("cache") or (is_file_url(url) and not whole(entry).gunzip):
+            await self._link(attempt, entry, meter, name)
+            return
         if not url:
             raise StepError(FailureKind.INPUT, f"input {name} has no address")
-        wanted = _whole(entry)
-        if is_file_url(url) and not wanted.gunzip:
-            await self._link_shared(attempt, name, url, wanted)
-            meter.there(name)
-        else:
-            await self._sources.get(url, target, wanted, meter.follow(name), is_shock=_is_shock(entry))
+        target = place(attempt.directory, name)
+        await self._whole.copy(attempt, entry, target, meter.follow(name))
+        meter.there(name)
 
     async def _fetch_archive(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         """Get an archive, whole and checked, and unpack what the input's name takes of it."""
         name, url = entry["filename"], entry.get("url") or ""
         if not url:
             raise StepError(FailureKind.INPUT, f"input {name} has no address")
-        archive = place(attempt.directory, _ARCHIVE_NAME)
-        await self._sources.get(url, archive, _whole(entry))
-        is_stopped = threading.Event()
-        work = asyncio.ensure_future(
-            asyncio.to_thread(unpack, archive, attempt.directory, name, is_stopped.is_set)
-        )
-        try:
-            await asyncio.shield(work)
-        except Refused as exc:
-            raise StepError(FailureKind.INPUT, f"input {name} cannot be unpacked: {exc}") from exc
-        except asyncio.CancelledError:
-            # The directory is removed next: nobody may write there any more.
-            is_stopped.set()
-            await asyncio.wait([work])
-            raise
-        finally:
-            archive.unlink(missing_ok=True)
 
-    async def _link_shared(self, attempt: Attempt, name: str, url: str, wanted: Wanted) -> None:
-        """A whole file of a shared file system is not copied."""
-        target = place(attempt.directory, name)
-        attempt.links.append(await self._sources.link(url, target, wanted))
+        async def read(archive: Path) -> None:
+            try:
+                await in_thread(unpack, archive, attempt.directory, name)
+            except Refused as exc:
+                raise StepError(FailureKind.INPUT, f"input {name} cannot be unpacked: {exc}") from exc
+
+        await self._whole.read(attempt, entry, place(attempt.directory, _ARCHIVE_NAME), read)
+
+    async def _link(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter, label: str) -> None:
+        """Link a file that others use, too: of a shared file system as it is, else of the cache."""
+        name, url = entry["filename"], entry.get("url") or ""
+        if not url:
+            raise StepError(FailureKind.INPUT, f"{label} has no address")
+        target, wanted = place(attempt.directory, name), whole(entry)
+        if is_file_url(url) and not wanted.gunzip:
+            attempt.links.append(await self._sources.link(url, target, wanted))
+        else:
+            await self._whole.link(attempt, entry, target, meter.follow(label))
+        meter.there(label)
 
     async def _fetch_part(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> None:
         """Get the attempt's own piece: by exact bytes if the server said which, else by Shock's index."""
         name, url = entry["filename"], entry.get("url") or ""
         target = place(attempt.directory, name)
-        wanted = replace(_whole(entry), size=-1, md5="")
+        wanted = replace(whole(entry), size=-1, md5="")
         offset, length = attempt.pieces[name]
         if length == 0:
             await asyncio.to_thread(target.touch)
@@ -149,7 +147,7 @@ class Fetcher:
             index = attempt.task.message.get("index") or "chunkrecord"
             query = urlencode({"index": index, "part": attempt.part})
             url = f"{url}{'&' if '?' in url else '?'}{query}"
-        await self._sources.get(url, target, wanted, meter.follow(name), is_shock=_is_shock(entry))
+        await self._sources.get(url, target, wanted, meter.follow(name), is_shock=is_shock(entry))
 
     async def _fetch_attributes(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         """Write the attributes of the input's node to a file."""
@@ -181,31 +179,6 @@ class Fetcher:
                 self._servers.failed(server)
                 await patience.wait(exc)
 
-    async def _link_predata(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> str:
-        """Link reference data; returns the entry of the cache that is used now, "" if none is."""
-        url, name = entry.get("url") or "", entry["filename"]
-        if not url:
-            raise StepError(FailureKind.INPUT, f"predata {name} has no address")
-        wanted = _whole(entry)
-        if is_file_url(url) and not wanted.gunzip:
-            await self._link_shared(attempt, name, url, wanted)
-            meter.there(f"predata {name}")
-            return ""
-        if not wanted.md5 and url.startswith("/node/"):
-            wanted = replace(known_of((await self._node(url)).file), gunzip=wanted.gunzip)
-        key = self._cache.key(url, wanted.md5, unpacked=wanted.gunzip)
-        follow, is_shock = meter.follow(f"predata {name}"), _is_shock(entry)
-        path = await self._cache.use(
-            key, lambda target: self._sources.get(url, target, wanted, follow, is_shock=is_shock)
-        )
-        meter.there(f"predata {name}")
-        try:
-            place(attempt.directory, name).symlink_to(path)
-        except BaseException:
-            self._cache.done(key)
-            raise
-        return key
-
 
 def _foreign_document(path: Path, url: str) -> Mapping[str, Any]:
     """A node's document as another Shock sent it. Raises StepError if it is none."""
@@ -234,24 +207,9 @@ def _expect(attempt: Attempt, meter: Meter) -> None:
     """Tell the meter what will be moved; predata may be here already."""
     message = attempt.task.message
     for entry in message["predata"]:
-        meter.expect(f"predata {entry['filename']}", _whole(entry).size)
+        meter.expect(f"predata {entry['filename']}", whole(entry).size)
     for entry in message["inputs"]:
         if entry.get("nofile"):
             continue
         name = entry["filename"]
-        meter.expect(name, attempt.pieces[name][1] if name in attempt.pieces else _whole(entry).size)
-
-
-def _is_shock(entry: Mapping[str, Any]) -> bool:
-    """Whether it is a node of another Shock; own nodes have an address without a host."""
-    return bool(entry.get("host")) and entry.get("node") not in (None, "", "-")
-
-
-def _whole(entry: Mapping[str, Any]) -> Wanted:
-    """What is known of a whole file. A size of 0 is what a document says that does not know."""
-    return Wanted(
-        size=int(entry.get("size") or 0) or -1,
-        md5=entry.get("md5") or "",
-        gunzip=entry.get("uncompress") == "gzip",
-        etag=entry.get("etag") or "",
-    )
+        meter.expect(name, attempt.pieces[name][1] if name in attempt.pieces else whole(entry).size)

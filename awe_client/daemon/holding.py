@@ -1,7 +1,7 @@
 """What a workshop holds: an attempt, its machine, and what is under way for it."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt
@@ -17,7 +17,6 @@ class Holding:
     step: asyncio.Task[None] | None = None
     meter: Meter | None = None  #: of the step, if it moves files
     command: int = 0  #: key in the executor
-    predata: list[str] = field(default_factory=list)
     image: str = ""  #: what the container engine knows the task's image by
     disk_was_full: bool = False  #: at some moment while its command ran
 

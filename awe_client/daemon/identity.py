@@ -28,7 +28,7 @@ class WorkRootBusy(WorkRootUnusable):
 
 
 class WorkRoot:
-    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `spool/`, `predata/`,
+    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `spool/`, `cache/`,
     `images/`, `fresh/` and `attempts/`.
 
     Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
@@ -65,7 +65,7 @@ class WorkRoot:
             self.close()
             raise WorkRootBusy(f"another awe-client uses {self.path}; give each its own --work") from None
         (self.path / MARK).write_text(_MARK_TEXT, encoding="ascii")
-        for folder in (self.spool, self.predata, self.images, self.fresh, self.attempts):
+        for folder in (self.spool, self.cache, self.images, self.fresh, self.attempts):
             folder.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self.client_id = self._id_file.read_text(encoding="ascii", errors="replace").strip()
@@ -119,9 +119,9 @@ class WorkRoot:
         return self.path / "spool"
 
     @property
-    def predata(self) -> Path:
-        """Where shared reference data is kept."""
-        return self.path / "predata"
+    def cache(self) -> Path:
+        """Where files are kept that several attempts need."""
+        return self.path / "cache"
 
     @property
     def images(self) -> Path:

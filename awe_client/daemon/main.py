@@ -42,7 +42,7 @@ _BOUNDS = (
     ("--grace", "10", "TIME", "between TERM and KILL of a command (default: %(default)s)"),
     ("--keep-failed", "30m", "TIME", "keep directories of failed attempts (default: %(default)s)"),
     ("--free-floor", "256M", "SIZE", "with less free disk, ask for no work (default: %(default)s)"),
-    ("--predata-size", "20G", "SIZE", "bound of the predata cache (default: %(default)s)"),
+    ("--cache-bytes", "20G", "SIZE", "bound of files kept for later work, 0 = none (default: %(default)s)"),
     ("--transfer-timeout", "60", "TIME", "a silent transfer has failed after this (default: %(default)s)"),
 )
 
@@ -114,7 +114,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         grace_s=_option("--grace", parse_seconds, options.grace),
         keep_failed_s=_option("--keep-failed", parse_seconds, options.keep_failed),
         free_floor_bytes=_option("--free-floor", parse_bytes, options.free_floor),
-        predata_bytes=_option("--predata-size", parse_bytes, options.predata_size),
+        cache_bytes=_option("--cache-bytes", parse_bytes, options.cache_bytes),
         transfer_timeout_s=_option("--transfer-timeout", parse_seconds, options.transfer_timeout),
         file_roots=_roots(options.file_root, _option("--work", _path, options.work)),
         transfers=options.transfers,

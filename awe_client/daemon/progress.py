@@ -20,8 +20,10 @@ class Meter:
         self._files[key] = (0, size)
 
     def there(self, key: str) -> None:
-        """Nothing has to be moved for a file: it is there."""
-        self._files.pop(key, None)
+        """Nothing, or no more, has to be moved for a file: it is there."""
+        done, _ = self._files.pop(key, (0, 0))
+        if done:
+            self._files[key] = (done, done)
 
     def follow(self, key: str) -> Progress:
         """What to call while a file moves."""
@@ -40,6 +42,11 @@ class Meter:
     def bytes_done(self) -> int:
         """What was moved so far."""
         return sum(done for done, _ in self._files.values())
+
+    @property
+    def bytes_known(self) -> int:
+        """What is to be moved in all of files whose size is known."""
+        return sum(max(total, 0) for _, total in self._files.values())
 
     @property
     def bytes_total(self) -> int:

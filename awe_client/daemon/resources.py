@@ -140,12 +140,3 @@ class Capacity:
         waiting_uploads = max(unfinished_pushes - 2 * self.slots, 0)
         wanted = self.slots + self.ahead() - held_cores - waiting_uploads
         return max(min(wanted, MAX_WANT, MAX_HOLDS - held), 0)
-
-
-def free_disk(path: Path) -> int:
-    """Bytes that may still be written below a path; 0 if it cannot be told."""
-    try:
-        place = os.statvfs(path)
-    except OSError:
-        return 0
-    return place.f_bavail * place.f_frsize

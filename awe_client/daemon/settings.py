@@ -26,7 +26,7 @@ class Settings:
     grace_s: float = 10.0  #: between TERM and KILL
     keep_failed_s: float = 1800.0  #: directories of failed attempts
     free_floor_bytes: int = 256 * 1024 * 1024  #: below so much free disk no work is asked for
-    predata_bytes: int = 20 * 1024 * 1024 * 1024  #: of the predata cache
+    cache_bytes: int = 20 * 1024 * 1024 * 1024  #: of files kept for later attempts
     transfers: int = 8  #: attempts that move files at once, in each direction
     transfer_timeout_s: float = 60.0  #: a transfer that brings no byte for so long has failed
     file_roots: tuple[str, ...] = ()  #: directories of shared files that are open to jobs

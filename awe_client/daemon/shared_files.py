@@ -9,12 +9,12 @@ import asyncio
 import errno
 import os
 import stat
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from awe_client.daemon.copies import IsStopped, copy_some, in_thread, link_file
 from awe_client.daemon.roots import open_allowed
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Asked, Downloaded, Opener, Reply, Wanted, check_replaceable, part_of
@@ -25,8 +25,6 @@ from shared_models.versions import file_version
 
 _BLOCK_BYTES = 1024 * 1024
 _STEP_BYTES = 16 * 1024 * 1024  #: copied between two looks at whether to go on
-#: File systems that cannot copy inside the kernel say one of these.
-_NO_COPYING = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EIO})
 #: A file that the server has seen may not be here yet: what a network file system remembers is a little old.
 _PASSING = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT})
 
@@ -50,29 +48,17 @@ class SharedFiles:
     def _link(self, url: str, target: Path, wanted: Wanted) -> Path:
         with self._open(url, wanted) as file:
             path = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
-        check_replaceable(target)
-        part = part_of(target)
-        part.symlink_to(path)
-        part.rename(target)
+        link_file(path, target)
         return path
 
     async def copy(
         self, url: str, target: Path, wanted: Wanted, on_progress: Progress | None = None
     ) -> Downloaded:
         """Copy a piece of the file, or all of it, as it is. Raises OSError if it cannot be written."""
-        stop = threading.Event()
-        copying = asyncio.ensure_future(asyncio.to_thread(self._copy, url, target, wanted, on_progress, stop))
-        try:
-            return await asyncio.shield(copying)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait((copying,))
-            if not copying.cancelled():
-                copying.exception()  # looked at: what ends this is that we were cancelled
-            raise
+        return await in_thread(self._copy, url, target, wanted, on_progress)
 
     def _copy(
-        self, url: str, target: Path, wanted: Wanted, on_progress: Progress | None, stop: threading.Event
+        self, is_stopped: IsStopped, url: str, target: Path, wanted: Wanted, on_progress: Progress | None
     ) -> Downloaded:
         with self._open(url, wanted) as source:
             version, length = _version(source), _length(source, wanted)
@@ -81,9 +67,9 @@ class SharedFiles:
             try:
                 with part.open("xb", buffering=0) as sink:
                     done = 0
-                    while done < length and not stop.is_set():
+                    while done < length and not is_stopped():
                         step = min(_STEP_BYTES, length - done)
-                        copied = _copy_some(source.fileno(), sink.fileno(), wanted.offset + done, step)
+                        copied = copy_some(source.fileno(), sink.fileno(), wanted.offset + done, step)
                         if not copied:
                             raise SourceChanged
                         done += copied
@@ -163,16 +149,6 @@ def _length(file: BinaryIO, wanted: Wanted) -> int:
     if wanted.offset + length > size or length < 0:
         raise BadRange(f"it has {size} bytes; bytes {wanted.offset} to {wanted.offset + length} were wanted")
     return length
-
-
-def _copy_some(source: int, sink: int, offset: int, length: int) -> int:
-    """Copy some bytes to the end of `sink`; returns how many."""
-    try:
-        return os.copy_file_range(source, sink, length, offset)
-    except OSError as exc:
-        if exc.errno not in _NO_COPYING:
-            raise
-    return os.sendfile(sink, source, offset, length)
 
 
 async def _blocks(file: BinaryIO, left: int, version: str) -> AsyncIterator[bytes]:

@@ -7,10 +7,11 @@ go up first, no further than the directory, and down then. Nothing that is there
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from awe_client.daemon.copies import IsStopped
 from awe_client.daemon.workdir import LISTED_NAMES
 from awe_client.sdk.bodies import CHUNK_BYTES
 from shared_models.archives import Pattern
@@ -25,7 +26,7 @@ class Refused(Exception):
     """The archive, or a member of it, cannot be unpacked here; the text says why."""
 
 
-def unpack(archive: Path, directory: Path, name: str, is_stopped: Callable[[], bool] = lambda: False) -> int:
+def unpack(is_stopped: IsStopped, archive: Path, directory: Path, name: str) -> int:
     """Unpack the members that an input's name takes, `out/` or `*.bt2`; how many there were.
 
     Members that the name does not take are left out, but each has to be harmless, and one at least has to be

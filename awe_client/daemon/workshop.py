@@ -232,7 +232,7 @@ class Workshop:
         if holding.attempt.task.image:
             holding.image = await self._images.bring(holding.attempt.task)
         holding.meter = Meter("fetching")
-        holding.predata = await self._fetcher.fetch(holding.attempt, holding.meter)
+        await self._fetcher.fetch(holding.attempt, holding.meter)
         return m.Fetched()
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
@@ -342,8 +342,7 @@ class Workshop:
         self._spool.acknowledge(holding.attempt.key)
 
     def _clean(self, holding: Holding, instruction: m.Clean) -> None:
-        self._fetcher.release(holding.predata)
-        holding.predata = []
+        self._fetcher.release(holding.attempt)
         self._workdirs.clean(holding.attempt.directory, keep=instruction.keep)
 
     def _forget(self, holding: Holding, _: m.Forget) -> None:

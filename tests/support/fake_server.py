@@ -111,6 +111,11 @@ class FakeServer:
         """An output with a new empty node."""
         return {"filename": name, "node": str(uuid.uuid4()), "url": "", **more}
 
+    def gets(self, entry: dict[str, Any]) -> int:
+        """How often an input's node was asked for."""
+        paths = [path for _, method, path, _ in self.requests if method == "GET"]
+        return paths.count(f"/node/{entry['node']}")
+
     async def add_task(
         self,
         name: str = "true",

@@ -40,7 +40,7 @@ def unpacked(data: bytes, target: Path, name: str) -> dict[str, object]:
     target.mkdir()
     archive = target.parent / f"{target.name}.tar"
     archive.write_bytes(data)
-    unpack(archive, target, name)
+    unpack(lambda: False, archive, target, name)
     return tree(target)
 
 
@@ -276,7 +276,7 @@ def test_nothing_that_is_there_is_replaced_not_even_through_links(tmp_path: Path
     (target / "out").symlink_to(tmp_path / "shared")
     (tmp_path / "a.tar").write_bytes(made(("out/db", FILE, "mine"), ("out/new", FILE, "mine")))
     with pytest.raises(Refused, match="lies in what is no folder"):
-        unpack(tmp_path / "a.tar", target, "out/")
+        unpack(lambda: False, tmp_path / "a.tar", target, "out/")
     assert tree(tmp_path / "shared") == {"db": "shared"}
 
 
@@ -310,5 +310,5 @@ def test_a_stopped_unpacking_ends(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(made(("out/a", FILE, "1")))
     (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="stopped"):
-        unpack(tmp_path / "a.tar", tmp_path / "work", "out/", lambda: True)
+        unpack(lambda: True, tmp_path / "a.tar", tmp_path / "work", "out/")
     assert tree(tmp_path / "work") == {}

@@ -1,10 +1,8 @@
-"""Small rooms: capacity, units, listing, directories, predata cache, logs."""
+"""Small rooms: capacity, units, listing, directories, logs."""
 # ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
-import asyncio
 import json
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +11,9 @@ import pytest
 
 from awe_client.daemon import logs
 from awe_client.daemon.attempt import Needs
+from awe_client.daemon.disk import free_disk
 from awe_client.daemon.identity import WorkRoot
-from awe_client.daemon.predata import PredataCache
-from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_gpus, detect_memory, free_disk
+from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_gpus, detect_memory
 from awe_client.daemon.units import parse_bytes, parse_seconds
 from awe_client.daemon.workdir import MAX_KEPT, NotInside, WorkDirs, find, listing, place, remove_tree
 from awe_client.sdk.backoff import jittered_delay_s
@@ -243,65 +241,6 @@ def test_a_directory_that_is_empty_or_ours_is_taken_and_taken_again(
 )
 def test_a_work_directory_that_cannot_be_is_told_in_one_line(work: str, reason: str) -> None:
     assert refusal(work).startswith(f"awe-client: --work {work}: {reason}")
-
-
-async def test_predata_is_downloaded_once_for_all_who_wait(tmp_path: Path) -> None:
-    cache = PredataCache(tmp_path, 10**9)
-    downloads: list[Path] = []
-
-    async def download(path: Path) -> None:
-        downloads.append(path)
-        await asyncio.sleep(0.01)
-        path.write_bytes(b"x")
-
-    paths = await asyncio.gather(*(cache.use("md5-1", download) for _ in range(5)))
-    assert len(set(paths)) == len(downloads) == 1
-    assert paths[0].stat().st_mode & 0o222 == 0
-
-
-async def test_a_cancelled_or_failed_predata_download_is_done_by_the_next(tmp_path: Path) -> None:
-    cache = PredataCache(tmp_path, 10**9)
-    begun = asyncio.Event()
-
-    async def endless(path: Path) -> None:
-        begun.set()
-        await asyncio.sleep(60)
-
-    async def good(path: Path) -> None:
-        path.write_bytes(b"x")
-
-    async def bad(path: Path) -> None:
-        raise OSError(5, "broken")
-
-    first = asyncio.ensure_future(cache.use("md5-1", endless))
-    await begun.wait()
-    second = asyncio.ensure_future(cache.use("md5-1", good))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert (await second).read_bytes() == b"x"
-    with pytest.raises(OSError, match="broken"):
-        await cache.use("md5-2", bad)
-    assert (await cache.use("md5-2", good)).exists()
-
-
-async def test_unused_predata_goes_when_there_is_too_much(tmp_path: Path) -> None:
-    cache = PredataCache(tmp_path, 250)
-
-    async def download(path: Path) -> None:
-        path.write_bytes(b"x" * 100)
-
-    for i in range(4):
-        await cache.use(f"md5-{i}", download)
-        os.utime(tmp_path / f"md5-{i}", (i, i))
-        if i > 0:
-            cache.done(f"md5-{i}")
-    await cache.use("md5-9", download)
-    # 0 is in use, 9 is new; the others were older.
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["md5-0", "md5-9"]
-    (tmp_path / "url-abc").touch()
-    (tmp_path / "md5-5.1234.part").touch()
-    cache.open()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["md5-0", "md5-9"]
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -1,0 +1,144 @@
+"""Whole files that an attempt reads: through the cache where others of this client will need them too.
+
+That is so for reference data and files marked `cache`, which become links to the cache's read-only file; and
+for the files of a task with several workunits (an array, or what each part needs beside the cut input), of
+which each attempt gets a copy that its command may change. What one workunit alone reads goes straight into
+its directory, unless the cache has it already.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.cache import Cache, Cached, key_of
+from awe_client.daemon.copies import copy_file, in_thread, link_file
+from awe_client.daemon.transfer import Sources, StepError, disk_error
+from awe_client.sdk.bodies import Progress
+from awe_client.sdk.download import Wanted
+from shared_models.errors import BadRequest
+from shared_models.states import FailureKind
+
+T = TypeVar("T")
+
+
+class WholeFiles:
+    """Brings them. Every method raises StepError."""
+
+    def __init__(self, sources: Sources, cache: Cache) -> None:
+        self._sources = sources
+        self._cache = cache
+
+    async def link(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+        """Link the cache's file; it stays at least until `release`."""
+        key = _key(entry)
+        cached = await self._with_room(lambda: self._use(key, entry, follow))
+        if cached is None:
+            await self._with_room(lambda: self._get(entry, target, follow))
+            await asyncio.to_thread(target.chmod, 0o444)
+            return
+        attempt.cached.append(cached)
+        await _write(asyncio.to_thread(link_file, cached.path, target), target)
+
+    async def copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+        """Bring a file that is the attempt's own."""
+        await self._with_room(lambda: self._copy(attempt, entry, target, follow))
+
+    async def read(
+        self,
+        attempt: Attempt,
+        entry: Mapping[str, Any],
+        target: Path,
+        read: Callable[[Path], Awaitable[None]],
+    ) -> None:
+        """Bring a file, to `target` if it is not the cache's, only for `read(path)`."""
+        key = self._shared_key(attempt, entry)
+        cached = await self._with_room(lambda: self._use(key, entry)) if key else None
+        if cached is not None:
+            try:
+                await read(cached.path)
+            finally:
+                self._cache.done(cached)
+            return
+        await self._with_room(lambda: self._get(entry, target))
+        try:
+            await read(target)
+        finally:
+            _remove(target)
+
+    def release(self, attempt: Attempt) -> None:
+        """The attempt is over: what it linked to may go."""
+        while attempt.cached:
+            self._cache.done(attempt.cached.pop())
+
+    def _shared_key(self, attempt: Attempt, entry: Mapping[str, Any]) -> str:
+        """Which entry of the cache a file comes from; "" = it is fetched for this attempt alone."""
+        if entry.get("cache"):
+            return _key(entry)
+        message = attempt.task.message
+        key = _key(entry, message["jobid"])
+        return key if message["totalwork"] > 1 or self._cache.has(key) else ""
+
+    async def _copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+        key = self._shared_key(attempt, entry)
+        while key and (cached := await self._use(key, entry, follow)) is not None:
+            try:
+                await _write(in_thread(copy_file, cached.path, target), target)
+                if await self._cache.check(cached):
+                    return  # and what was copied is what it is
+            finally:
+                self._cache.done(cached)
+        await self._get(entry, target, follow)
+
+    async def _use(self, key: str, entry: Mapping[str, Any], follow: Progress | None = None) -> Cached | None:
+        return await self._cache.use(key, whole(entry).size, lambda path: self._get(entry, path, follow))
+
+    async def _get(self, entry: Mapping[str, Any], target: Path, follow: Progress | None = None) -> None:
+        await self._sources.get(entry["url"], target, whole(entry), follow, is_shock=is_shock(entry))
+
+    async def _with_room(self, bring: Callable[[], Awaitable[T]]) -> T:
+        """On a full disk, what the cache keeps for later has to go first."""
+        try:
+            return await bring()
+        except StepError as exc:
+            if not exc.disk_full or not await self._cache.make_room(sys.maxsize):
+                raise
+        return await bring()
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+async def _write(writing: Awaitable[None], target: Path) -> None:
+    try:
+        await writing
+    except BadRequest as exc:
+        raise StepError(FailureKind.INPUT, str(exc)) from exc
+    except OSError as exc:
+        raise disk_error(exc, target.name) from exc
+
+
+def _key(entry: Mapping[str, Any], job: str = "") -> str:
+    """The entry of a file. Without md5 or any version, it is one only within the job, if that is given.
+
+    `version` is what the server saw before the task started; unlike `etag` it need not be that any more.
+    """
+    return key_of(entry["url"], whole(entry), scope=entry.get("version") or job)
+
+
+def is_shock(entry: Mapping[str, Any]) -> bool:
+    """Whether it is a node of another Shock; own nodes have an address without a host."""
+    return bool(entry.get("host")) and entry.get("node") not in (None, "", "-")
+
+
+def whole(entry: Mapping[str, Any]) -> Wanted:
+    """What is known of a whole file. A size of 0 is what a document says that does not know."""
+    return Wanted(
+        size=int(entry.get("size") or 0) or -1,
+        md5=entry.get("md5") or "",
+        gunzip=entry.get("uncompress") == "gzip",
+        etag=entry.get("etag") or "",
+    )

@@ -193,4 +193,4 @@ def _count(index: IndexFact, size_bytes: int) -> int:
     """How many records, or lines, a file has: an empty one has a unit all the same."""
     if index.records is not None:
         return index.records
-    return index.total_units if size_bytes else 0
+    return index.total_units if size_bytes or index.total_units > 1 else 0  # a size of 0 may be unknown

@@ -215,10 +215,12 @@ def _output(io: Document) -> Document:
 
 
 def _io(io: Document) -> Document:
+    """A file with its address and what is known of its content: a client sees by it what it has already."""
+    shown = {**io, **{key: io[f"_{key}"] for key in ("md5", "version") if io.get(f"_{key}")}}
     node, host = io.get("node"), io.get("host")
-    if not node or node == "-" or (host and io.get("url")):
-        return io
-    return {**io, "url": f"{(host or '').rstrip('/')}/node/{node}?download"}
+    if node and node != "-" and not (host and io.get("url")):
+        shown["url"] = f"{(host or '').rstrip('/')}/node/{node}?download"
+    return shown
 
 
 def _grant(nodes: NodeStore, grant: Grant, cut: list[Document | None]) -> dict[str, Any]:

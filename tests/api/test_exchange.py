@@ -89,6 +89,7 @@ async def test_tasks_come_once_and_workunits_as_rank_and_attempt(api: Api, nativ
     assert shown["private_env"] == {"B": "2"}
     assert shown["userattr"] == {"t": 1, "j": 2}
     assert shown["inputs"][0]["url"] == f"/node/{node['id']}?download"
+    assert shown["inputs"][0]["md5"] == node["file"]["checksum"]["md5"]
     assert shown["outputs"][0]["url"].startswith("/node/")
     assert shown["part_inputs"] == []
     assert reply["lease_s"] == 60.0

@@ -23,6 +23,9 @@ STDERR_NAME = "awe_stderr.txt"
 USERATTR_NAME = "userattr.json"
 
 
+#: Types of outputs of which a client has no file: a copy is made by the server, an update is of attributes.
+WITHOUT_FILE = ("copy", "update")
+
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,219}")
 _ODD = re.compile(r"[^A-Za-z0-9_.\-]")
 
@@ -51,6 +54,7 @@ class TaskSpec:
     stderr: str = field(init=False)
     stdin: str | None = field(init=False)
     outputs: list[dict[str, Any]] = field(init=False)  #: those that a client uploads
+    must_push: bool = field(init=False)  #: a success leaves something to be uploaded
     image: str = field(init=False)  #: of the container the command runs in; "" = none
     must_prepare: bool = field(init=False)  #: something has to be put into the work directory first
     common_env: dict[str, str] = field(init=False)  #: what the environments of all attempts share
@@ -69,8 +73,8 @@ class TaskSpec:
         self.stderr = cmd.get("stderr") or STDERR_NAME
         self.stdin = cmd.get("stdin") or None
         self.image = cmd.get("Dockerimage") or cmd.get("dockerPull") or ""
-        # A copy is made by the server, and an update writes only attributes.
-        self.outputs = [out for out in message["outputs"] if out.get("type") not in ("copy", "update")]
+        self.outputs = [out for out in message["outputs"] if out.get("type") not in WITHOUT_FILE]
+        self.must_push = bool(self.outputs or any(out.get("attrfile") for out in message["outputs"]))
         self.must_prepare = bool(
             message["inputs"]
             or message["predata"]

@@ -112,7 +112,7 @@ class Commands:
             time_limit_s=holding.machine.time_limit_s,
             grace_s=self._grace_s,
             tail_bytes=MAX_TAIL_BYTES,
-            tidy=not task.must_prepare and not task.outputs,
+            tidy=not task.must_prepare and not task.must_push,
             memory_limit_bytes=task.needs.memory_bytes,
         )
         return self._boxed(holding, spec, own) if task.image else spec

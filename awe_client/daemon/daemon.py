@@ -82,7 +82,7 @@ class Daemon:
         self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
         self._workshop = Workshop(
             fetcher=Fetcher(self._servers, self._sources, self._cache, settings.free_floor_bytes),
-            pusher=Pusher(self._servers),
+            pusher=Pusher(self._servers, settings.file_roots),
             commands=self._commands,
             images=self._images,
             workdirs=self._workdirs,

@@ -1,25 +1,31 @@
-"""Upload what a command left: declared outputs, and the full logs when their tails are not all of them."""
+"""Upload what a command left: declared outputs, and the full logs when their tails are not all of them.
+
+Outputs on a shared file system are put there, beside their targets.
+"""
 
 import asyncio
 import json
 import logging
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.archive import NotKept
-from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.attempt import WITHOUT_FILE, Attempt
 from awe_client.daemon.outcome import CommandEnd
 from awe_client.daemon.outputs import Found, find_left, find_outputs, words_of
 from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.shared_files import OutOfReach
+from awe_client.daemon.staging import Stager, TargetBusy, TargetRefused
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import CountedBody, FileBody
 from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError, LeaseLost, NotFound
+from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
 from shared_models.states import FailureKind
@@ -36,8 +42,9 @@ T = TypeVar("T")
 class Pusher:
     """Uploads with endless patience for the server and none for a lost lease."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, file_roots: Sequence[str] = ()) -> None:
         self._servers = servers
+        self._stager = Stager(file_roots)
 
     async def push_outputs(self, attempt: Attempt, meter: Meter) -> list[OutputMessage]:
         """Upload all declared outputs. Raises StepError and LeaseLost.
@@ -49,9 +56,15 @@ class Pusher:
             meter.expect(one.output["filename"], (await asyncio.to_thread(one.body)).size)
         uploaded: list[OutputMessage] = []
         for one in found:
-            uploaded.append(await self._upload(attempt, one, meter))
-            if one.output.get("attrfile") and attempt.rank < 2:
-                await self._attributes(attempt, one.output)
+            if is_file_url(one.output.get("url") or ""):
+                uploaded.append(await self._stage(attempt, one, meter))
+            else:
+                uploaded.append(await self._upload(attempt, one, meter))
+        there = {one.output["filename"] for one in found}
+        for output in attempt.task.message["outputs"]:
+            has_file = output.get("type") not in WITHOUT_FILE
+            if output.get("attrfile") and attempt.rank < 2 and (output["filename"] in there or not has_file):
+                await self._attributes(attempt, output)
         return uploaded
 
     async def push_left(self, attempt: Attempt, meter: Meter) -> tuple[str, str]:
@@ -86,6 +99,21 @@ class Pusher:
                 raise StepError(
                     FailureKind.OUTPUT, f"output {name} arrived {mismatches} times with other bytes"
                 )
+
+    async def _stage(self, attempt: Attempt, found: Found, meter: Meter) -> OutputMessage:
+        """Put an output beside its target on a shared file system. Raises StepError."""
+        name, patience = found.output["filename"], Patience()
+        while True:
+            try:
+                size, md5 = await self._stager.stage(attempt, found.output["url"], found, meter.follow(name))
+                return {"filename": name, "size": size, "md5": md5}
+            except OutOfReach as exc:
+                raise StepError(FailureKind.NODE, f"output {name}: {exc}") from exc
+            except TargetRefused as exc:
+                raise StepError(FailureKind.OUTPUT, f"output {name} was refused: {exc}") from exc
+            except TargetBusy as exc:
+                log.info("staging_retried", extra={"output": name, "error": str(exc)})
+                await patience.wait(exc)
 
     @staticmethod
     def _uploader(

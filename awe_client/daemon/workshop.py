@@ -100,7 +100,7 @@ class Workshop:
         message = attempt.task.message
         machine = m.Machine(
             must_prepare=attempt.task.must_prepare,
-            has_outputs=bool(attempt.task.outputs),
+            has_outputs=attempt.task.must_push,
             time_limit_s=float(message.get("time_limit_s") or 0.0),
             keep_failed=bool(message.get("keep_failed")),
         )

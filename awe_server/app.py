@@ -60,10 +60,12 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
     )  # fmt: skip
     nodes.protect(lambda node_id: check_unread(engine.state, node_id))
     logs_dir = folder / "logs"
-    engine.attach(BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal))
+    duties = BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal)
+    engine.attach(duties)
     return Services(
-        engine=engine, nodes=nodes, settings=settings, logs_dir=logs_dir, new_id=new_id, wall=clock.wall
-    )
+        engine=engine, nodes=nodes, cuts=duties.cuts, settings=settings, logs_dir=logs_dir, new_id=new_id,
+        wall=clock.wall,
+    )  # fmt: skip
 
 
 def _die(exc: BaseException) -> None:

@@ -61,6 +61,9 @@ class Settings(BaseSettings):
         default=10.0, gt=0
     )  #: how long a request waits for a store that does not answer
     expire_wait_s: float = Field(default=60.0, gt=0)  #: pause between two sweeps for expired jobs
+    source_wait_s: float = Field(
+        default=120.0, ge=0
+    )  #: how long a file elsewhere is asked for that is to be cut and whose host is away
     file_roots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_roots)] = ()  #: open to jobs
     free_floor_bytes: int = Field(default=GIB // 4, ge=0)  #: below this much free disk uploads are refused
     quota_bytes: Annotated[int, BeforeValidator(read_size)] = Field(default=0, ge=0)  #: 0 = none

@@ -7,6 +7,7 @@ gets nothing, and its grants, if any, are those of the newer one.
 Work whose log somebody reads at the moment is named in `logs`: its client then sends the log while it grows.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -24,18 +25,19 @@ from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
-from awe_server.data.nodes import NodeStore
-from awe_server.runtime.cuts import cut_nodes
+from awe_server.runtime.cuts import Locate, NotReady
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
 from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
 from awe_server.scheduler.parts import cut_names
 from awe_server.scheduler.state import Document, Task
-from shared_models.errors import AweError, BadRequest, TooLarge
+from shared_models.errors import BadRequest, TooLarge
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_VALUES, MIB
 from shared_models.messages import ExchangeRequest, Report, check_exchange
+
+log = logging.getLogger(__name__)
 
 #: A thousand reports with their tails, and as many held attempts as a client may have.
 MAX_BODY_BYTES = 256 * 1024 * 1024
@@ -159,14 +161,15 @@ async def _data(
     work: list[dict[str, Any]] = []
     if not superseded:
         cut = {grant.task.id: grant.task for grant in reply.grants if grant.part}
-        nodes = {id: await cut_nodes(services.engine, services.nodes, task) for id, task in cut.items()}
+        places = {id: await _places(services, task) for id, task in cut.items()}
         for grant in reply.grants:
             task = grant.task
-            if not grant.is_held:
-                continue
+            located = places.get(task.id, [])
+            if not grant.is_held or located is None:
+                continue  # what the client does not hold next time is queued again, and nobody blamed
             if task.id not in tasks:
                 tasks[task.id] = task_for_client(task)
-            work.append(_grant(services.nodes, grant, nodes.get(task.id, [])))
+            work.append(_grant(grant, located))
     data: dict[str, Any] = {
         "lease_s": reply.lease_s,
         "results": reply.results,
@@ -182,9 +185,19 @@ async def _data(
     return data
 
 
+async def _places(services: Services, task: Task) -> list[Locate] | None:
+    """How to find the parts of a task; None if they cannot be handed out now."""
+    try:
+        return await services.cuts.of(task)
+    except NotReady as exc:
+        log.warning("parts_not_ready", extra={"task": task.id, "reason": str(exc)})
+        return None
+
+
 def task_for_client(task: Task) -> Document:
     """What all workunits of a task share; files of our own node store have an address without a host."""
     part = task.partinfo if task.is_split else None
+    cut = cut_names(part)
     return {
         "id": task.id,
         "jobid": task.job.id,
@@ -193,10 +206,10 @@ def task_for_client(task: Task) -> Document:
         "info": task.job.info,
         "cmd": task.cmd,
         "private_env": task.private_env,
-        "inputs": [_io(io) for io in task.inputs],
+        "inputs": [_cut_io(io) if io["filename"] in cut else _io(io) for io in task.inputs],
         "outputs": [_output(io) for io in task.outputs],
         "predata": [_io(io) for io in task.predata],
-        "part_inputs": cut_names(part),
+        "part_inputs": cut,
         "index": part["index"] if part else None,
         "userattr": {**(task.job.info.get("userattr") or {}), **task.userattr},
         "resources": task.resources,
@@ -214,6 +227,12 @@ def _output(io: Document) -> Document:
     return _io({**plain, "host": "", "node": staging, "url": ""})
 
 
+def _cut_io(io: Document) -> Document:
+    """A file elsewhere whose pieces are all to be of one version: that which was cut."""
+    version = io.get("_version")
+    return {**_io(io), "etag": version} if version else _io(io)
+
+
 def _io(io: Document) -> Document:
     """A file with its address and what is known of its content: a client sees by it what it has already."""
     shown = {**io, **{key: io[f"_{key}"] for key in ("md5", "version") if io.get(f"_{key}")}}
@@ -223,8 +242,8 @@ def _io(io: Document) -> Document:
     return shown
 
 
-def _grant(nodes: NodeStore, grant: Grant, cut: list[Document | None]) -> dict[str, Any]:
-    """One workunit handed out, with its piece of each node that is cut."""
+def _grant(grant: Grant, located: list[Locate]) -> dict[str, Any]:
+    """One workunit handed out, with its piece of each input that is cut."""
     shown: dict[str, Any] = {
         "task": grant.task.id,
         "rank": grant.rank,
@@ -233,16 +252,5 @@ def _grant(nodes: NodeStore, grant: Grant, cut: list[Document | None]) -> dict[s
     }
     if grant.part:
         shown["part"] = grant.part
-        index = (grant.task.partinfo or {})["index"]
-        shown["pieces"] = [_piece(nodes, node, index, grant.part) for node in cut]
+        shown["pieces"] = [locate(grant.part) for locate in located]
     return shown
-
-
-def _piece(nodes: NodeStore, node: Document | None, index: str, part: str) -> tuple[int, int]:
-    """Offset and length if they are known here; (-1, -1): the client asks by index and part."""
-    if node is None:
-        return -1, -1
-    try:
-        return nodes.locate(node, index, part)
-    except AweError:
-        return -1, -1

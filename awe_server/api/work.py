@@ -30,7 +30,6 @@ from awe_server.api.transfers import Transfers, in_words
 from awe_server.api.work_parameters import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
-from awe_server.runtime.cuts import cut_nodes
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
@@ -132,7 +131,7 @@ async def _checkout(services: Services, client_id: ClientId, available: str, bas
         return refused(exc, status=400)
     for grant in found.grants:
         if grant.part:
-            await cut_nodes(services.engine, services.nodes, grant.task)
+            await services.cuts.of(grant.task)
     if given is None or not found.grants[0].is_held:
         text = "No eligible workunit found" if found.skipped else "Server queue is empty"
         return refusal(400, [text], "no_work", skipped=found.skipped)

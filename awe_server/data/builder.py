@@ -75,7 +75,7 @@ class IndexBuilder:
         except ScanKilled:
             return await self._in_process(blob, kind, name, place)
 
-    async def _in_process(self, blob: Path, kind: str, name: str, place: Place | None) -> IndexFact:
+    async def _in_process(self, blob: Path, kind: str, name: str, place: Place | None = None) -> IndexFact:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

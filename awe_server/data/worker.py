@@ -41,12 +41,9 @@ REFUSALS: dict[str, type[Exception]] = {
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what is asked for: the fields of the fact, or `refused` and the refusal's fields."""
     try:
-        place = (
-            Place(**{**request["place"], "roots": tuple(request["place"]["roots"])})
-            if request["place"]
-            else None
-        )
-        return asdict(build_index(Path(request["blob"]), request["kind"], request["name"], place))
+        place = request.get("place")
+        source = place and Place(**{**place, "roots": tuple(place["roots"])})
+        return asdict(build_index(Path(request["blob"]), request["kind"], request["name"], source))
     except FileNotFoundError:
         return {"refused": "file_not_found", "fields": {}}
     except AweError as exc:

@@ -10,6 +10,8 @@ import httpx
 
 from awe_server.data.nodes import NodeStore
 from awe_server.data.sinks.sinks import Sinks
+from awe_server.data.source_indexes import SourceIndexes
+from awe_server.runtime.cuts import Cuts
 from awe_server.runtime.deletions import Deleter, PlaceDeleter
 from awe_server.runtime.delivery import Delivery
 from awe_server.runtime.effects import Effects
@@ -17,6 +19,8 @@ from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.finish import Finisher
 from awe_server.runtime.foreign import LOOK_S, ForeignFiles
+from awe_server.runtime.foreign_inputs import ForeignInputs
+from awe_server.runtime.index_sweep import IndexSweep
 from awe_server.runtime.node_expiry import NodeExpiry
 from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
@@ -80,14 +84,19 @@ class BackgroundDuties:
         # How many questions are asked at once is bounded for each host; one host must not use up all.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits)
-        foreign = ForeignFiles(self._http, engine.clock.monotonic)
-        prepare = Preparer(engine, nodes, foreign, new_id)
+        monotonic = engine.clock.monotonic
+        foreign = ForeignFiles(self._http, monotonic, settings.file_roots)
+        self.indexes = SourceIndexes(folder.with_name("indexes"), settings.free_floor_bytes)
+        self.cuts = Cuts(engine, nodes, foreign, self.indexes)
+        inputs = ForeignInputs(foreign, self.indexes, monotonic, settings.source_wait_s)
+        prepare = Preparer(engine, nodes, inputs, new_id)
         sinks = Sinks(self._http, settings.file_roots)
         finish = Finisher(engine, nodes, Delivery(nodes, sinks))
         self.effects = Effects(prepare, finish, Deleter(engine, nodes), PlaceDeleter(engine, sinks))
         self.ticker = Ticker(engine, settings.tick_s)
         self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
         self.node_expiry = NodeExpiry(engine, nodes, settings.expire_wait_s)
+        self.index_sweep = IndexSweep(engine, self.indexes, settings.expire_wait_s)
         self._running: list[asyncio.Task[None]] = []
 
     @property
@@ -100,7 +109,9 @@ class BackgroundDuties:
         await asyncio.to_thread(_claim, self._folder / MARK, self._engine.server_uuid)
         await self._nodes.start()
         self.effects.start()
-        sweeps = self.expiry.run(), self.node_expiry.run(), self._collect_orphans()
+        sweeps = (
+            self.expiry.run(), self.node_expiry.run(), self.index_sweep.run(), self._collect_orphans()
+        )  # fmt: skip
         self._running = [asyncio.create_task(self._guard(duty)) for duty in (self.ticker.run(), *sweeps)]
 
     async def stop(self) -> None:
@@ -110,6 +121,8 @@ class BackgroundDuties:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self.effects.stop()
+        await self.cuts.stop()
+        await self.indexes.close()
         await self._nodes.stop()
         await self._http.aclose()
 

@@ -1,56 +1,89 @@
-"""How big are files on other hosts? Asked within bounds: a host that is silent, slow or hostile costs little.
+"""Look at files that are not ours, within bounds: a host that is silent, slow or hostile costs little.
 
-An unknown size stops nobody, so every doubt ends in one. A look at a file has one deadline in all, whatever
-trickles in meanwhile; a host that did not answer is not asked again for a while.
+A look at a file has one deadline in all, whatever trickles in meanwhile; a host that did not answer is not
+asked again for a while. An unknown size stops nobody who wants the whole file, so every doubt ends in one.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import httpx
-import orjson
+from anyio import CapacityLimiter, to_thread
 
+from awe_server.data.objects import Objects
+from awe_server.data.sources import objects, shared, shock, web
+from awe_server.data.sources.asking import text_of
+from awe_server.data.sources.facts import Fact, Kind, Place, SourceRefused, SourceUnreachable
 from awe_server.store.base import Document
-from shared_models.fields import MAX_INT
-from shared_models.limits import MIB
+from shared_models.errors import AweError
+from shared_models.file_urls import is_file_url
+from shared_models.object_urls import is_object_url
 
 LOOK_S = 10.0  #: for one file, redirects included
 DOWN_S = 30.0  #: how long a host that did not answer is left alone
 MAX_AT_ONCE = 16  #: questions to one host at the same moment
-MAX_NODE_BYTES = MIB  #: of a foreign node's document; what is longer is not read
-MAX_REDIRECTS = 5
-
-#: Packed, a short reply could become a long one.
-_HEADERS = {"Accept-Encoding": "identity"}
+MAX_THREADS = 8  #: looks at shared files; those that hang are given up, and keep their thread
 
 
 class Unknown(Exception):
-    """The size could not be found out; the text says why."""
+    """Nothing could be found out about a file; the text says why."""
+
+
+class Away(Unknown):
+    """That may be otherwise a little later."""
 
 
 def host_of(io: Document) -> str:
-    """The host that a file has to be fetched from, "" if it is ours; without user and password."""
-    if not io["url"]:
+    """The host that a file has to be fetched from, "" if it is ours; without user and password.
+
+    A bucket is a host of its own, and so is each file system that files are shared on, as far as one can see.
+    """
+    url = io["url"]
+    if not url:
         return ""
+    if is_file_url(url) or is_object_url(url):
+        return "/".join(url.split("/", 4)[: 4 if is_file_url(url) else 3])
     try:
-        parts = urlsplit(io["url"])
+        parts = urlsplit(url)
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     except ValueError:
         return "?"
 
 
+def kind_of(io: Document) -> Kind:
+    """What kind of source a file has that is not ours."""
+    if is_file_url(io["url"]):
+        return "file"
+    if is_object_url(io["url"]):
+        return "object"
+    return "shock" if io["node"] else "web"
+
+
+def node_url(io: Document) -> str:
+    """The address of a foreign node's document."""
+    return f"{io['host'].rstrip('/')}/node/{io['node']}"
+
+
 class ForeignFiles:
     """Asks other hosts."""
 
-    def __init__(self, http: httpx.AsyncClient, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, monotonic: Callable[[], float], file_roots: Sequence[str] = ()
+    ) -> None:
         self._http = http
         self._monotonic = monotonic
+        self._file_roots = tuple(file_roots)
+        self._objects = Objects()
+        self._threads = CapacityLimiter(MAX_THREADS)
         self._down: dict[str, tuple[float, str]] = {}  #: hosts that did not answer: until when, and why
         self._gates: dict[str, tuple[asyncio.Semaphore, int]] = {}  #: and how many hold or wait for each
 
-    async def size(self, io: Document) -> int:
-        """The file's size in bytes. Raises Unknown."""
+    async def look(self, io: Document, *, to_cut: bool = False) -> Fact:
+        """What there is to know of a file; `to_cut` if it matters whether pieces of it can be read.
+
+        Raises Unknown; SourceMissing if it is not there; Forbidden if it is not below a root.
+        """
         host = host_of(io)
         self._check_up(host)
         gate, users = self._gates.get(host) or (asyncio.Semaphore(MAX_AT_ONCE), 0)
@@ -58,76 +91,58 @@ class ForeignFiles:
         try:
             async with gate:
                 self._check_up(host)
-                return await self._ask(io, host)
+                return await self._ask(io, host, to_cut=to_cut)
         finally:
             gate, users = self._gates.pop(host)
             if users > 1:
                 self._gates[host] = (gate, users - 1)
 
+    def place(self, io: Document, fact: Fact) -> Place:
+        """Where pieces of a file that was looked at are read."""
+        kind = kind_of(io)
+        return Place(
+            kind, io["url"], fact.size_bytes, fact.version, self._file_roots if kind == "file" else ()
+        )
+
+    async def shock_units(self, io: Document, kind: str) -> int:
+        """Have another Shock index a node of it; how many units. Raises shock.NotBuilt, SourceUnreachable."""
+        return await shock.build_index(self._http, node_url(io), kind)
+
     def _check_up(self, host: str) -> None:
         until_s, reason = self._down.get(host, (0.0, ""))
         if self._monotonic() < until_s:
-            raise Unknown(reason)
+            raise Away(reason)
         self._down.pop(host, None)
 
-    async def _ask(self, io: Document, host: str) -> int:
+    async def _ask(self, io: Document, host: str, *, to_cut: bool) -> Fact:
         try:
             async with asyncio.timeout(LOOK_S):
-                if io["node"]:
-                    return await self._node_size(f"{io['host']}/node/{io['node']}")
-                reply, _ = await self._send("HEAD", io["url"], 0)
-                return _size(reply.headers["content-length"])
+                return await self._look(io, to_cut=to_cut)
         except (TimeoutError, httpx.TimeoutException):
             raise self._is_down(host, f"no answer from {host} in {LOOK_S:g} s") from None
         except httpx.TransportError as exc:
-            raise self._is_down(host, f"{host} cannot be reached: {_text(exc)}") from exc
-        except httpx.HTTPStatusError as exc:
-            raise Unknown(f"{host} answers {exc.response.status_code}") from exc
+            raise self._is_down(host, f"{host} cannot be reached: {text_of(exc)}") from exc
+        except SourceUnreachable as exc:
+            raise Away(f"{host}: {exc.message}") from exc
+        except SourceRefused as exc:
+            raise Unknown(f"{host}: {exc.message}") from exc
+        except AweError:
+            raise
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as exc:
-            raise Unknown(f"{host} does not tell it ({_text(exc)})") from exc
+            raise Unknown(f"{host} does not tell it ({text_of(exc)})") from exc
 
-    def _is_down(self, host: str, reason: str) -> Unknown:
+    async def _look(self, io: Document, *, to_cut: bool) -> Fact:
+        kind = kind_of(io)
+        if kind == "file":
+            return await to_thread.run_sync(
+                shared.look, io["url"], self._file_roots, abandon_on_cancel=True, limiter=self._threads
+            )
+        if kind == "object":
+            return await objects.look(self._objects, io["url"])
+        if kind == "shock":
+            return await shock.look(self._http, node_url(io))
+        return await web.look(self._http, io["url"], to_cut=to_cut)
+
+    def _is_down(self, host: str, reason: str) -> Away:
         self._down[host] = (self._monotonic() + DOWN_S, reason)
-        return Unknown(reason)
-
-    async def _node_size(self, url: str) -> int:
-        _, body = await self._send("GET", url, MAX_NODE_BYTES)
-        return _size(orjson.loads(body)["data"]["file"]["size"])
-
-    async def _send(self, method: str, url: str, limit: int) -> tuple[httpx.Response, bytes]:
-        """The reply and its body. Follows redirects without reading theirs."""
-        request = self._http.build_request(method, url, headers=_HEADERS)
-        for _ in range(1 + MAX_REDIRECTS):
-            reply = await self._http.send(request, stream=True, follow_redirects=False)
-            try:
-                if reply.next_request is None:
-                    reply.raise_for_status()
-                    return reply, await _bounded(reply, limit)
-                request = reply.next_request
-            finally:
-                await reply.aclose()
-        raise ValueError("too many redirects")
-
-
-def _size(told: str | int) -> int:
-    size = int(told)
-    if not 0 <= size <= MAX_INT:
-        raise ValueError(f"{str(told)[:40]} is no size")
-    return size
-
-
-async def _bounded(reply: httpx.Response, limit: int) -> bytes:
-    body = bytearray()
-    if not limit:
-        return b""
-    if reply.headers.get("content-encoding", "identity") != "identity":
-        raise ValueError("its reply is packed, which was not asked for")
-    async for chunk in reply.aiter_bytes():
-        body += chunk
-        if len(body) > limit:
-            raise ValueError(f"its reply is longer than {limit} bytes")
-    return bytes(body)
-
-
-def _text(exc: Exception) -> str:
-    return str(exc)[:200] or type(exc).__name__
+        return Away(reason)

@@ -1,15 +1,14 @@
 """Look at a task's data before it is cut: do the inputs exist, how big are they, where to cut."""
 
-import asyncio
-import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.sources.facts import SourceUnreachable
 from awe_server.runtime.engine import Engine
-from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
+from awe_server.runtime.foreign import host_of
+from awe_server.runtime.foreign_inputs import ForeignInputs, Looked, Uncut
 from awe_server.runtime.output_nodes import OutputNodes
 from awe_server.runtime.refused import Refused
 from awe_server.scheduler.facts import InputFact, TaskFacts
@@ -19,23 +18,20 @@ from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
 from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable, Starting
 
-log = logging.getLogger(__name__)
-
-FOREIGN_LOOK_S = 60.0  #: for all foreign inputs of a task together; sizes not known by then stay so
-
 
 @dataclass(slots=True)
 class _Findings:
     inputs: list[InputFact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     indexes: list[IndexFact] = field(default_factory=list)  #: to cut by, of each input that is cut
+    elsewhere: Looked = field(default_factory=Looked)
 
 
 class Preparer:
     """Carries out PrepareTask."""
 
     def __init__(
-        self, engine: Engine, nodes: NodeStore, foreign: ForeignFiles, new_id: Callable[[], str]
+        self, engine: Engine, nodes: NodeStore, foreign: ForeignInputs, new_id: Callable[[], str]
     ) -> None:
         self._engine = engine
         self._nodes = nodes
@@ -58,7 +54,7 @@ class Preparer:
             return
         try:
             await self._outputs.check(self._engine.state, task)
-            found = await self._look(task)
+            found = await self._look_patiently(task)
         except Refused as exc:
             await self._engine.do(task_refused, effect.task_id, effect.generation, str(exc))
             return
@@ -79,15 +75,33 @@ class Preparer:
             return None
         return task
 
+    async def _look_patiently(self, task: Task) -> _Findings:
+        """Raises Refused; SourceUnreachable if it is worth another look a little later."""
+        try:
+            found = await self._look(task)
+        except SourceUnreachable as exc:
+            self._foreign.lose_patience(task, exc)
+            raise
+        except Refused:
+            self._foreign.settled(task)
+            raise
+        self._foreign.settled(task)
+        return found
+
     async def _look(self, task: Task) -> _Findings:
         found = _Findings()
         files = (*task.inputs, *task.predata)
-        facts = {io["filename"]: await self._own(io, found) for io in files if not io["url"]}
-        facts |= await self._foreign_facts([io for io in files if io["url"]], found)
-        found.inputs = [facts[io["filename"]] for io in files]
         kinds = index_candidates(task)
+        cut = part_inputs(task) if kinds else []
+        facts = {io["filename"]: await self._own(io, found) for io in files if not io["url"]}
+        elsewhere = [io for io in files if io["url"]]
+        found.elsewhere = await self._foreign.look(elsewhere, {io["filename"] for io in cut})
+        found.notes += _foreign_notes(elsewhere, found.elsewhere)
         if kinds:
-            await self._choose_index(task, part_inputs(task), kinds, found)
+            await self._choose_index(task, cut, kinds, found)
+        kind = found.indexes[0].kind if found.indexes else ""
+        facts |= {io["filename"]: found.elsewhere.input(io, kind) for io in elsewhere}
+        found.inputs = [facts[io["filename"]] for io in files]
         return found
 
     async def _own(self, io: Document, found: _Findings) -> InputFact:
@@ -115,42 +129,11 @@ class Preparer:
             raise Refused(f"input file {name} not available: {exc.message}") from exc
         return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
 
-    async def _foreign_facts(self, files: list[Document], found: _Findings) -> dict[str, InputFact]:
-        """Ask for all sizes at once, as far as the other sides tell them; an unknown one stops nobody."""
-        sizes: dict[str, int] = {}
-        reasons: dict[str, str] = {}
-
-        async def ask(io: Document) -> None:
-            try:
-                sizes[io["filename"]] = await self._foreign.size(io)
-            except Unknown as exc:
-                reasons[io["filename"]] = str(exc)
-
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FOREIGN_LOOK_S), asyncio.TaskGroup() as group:
-                for io in files:
-                    group.create_task(ask(io))
-        facts: dict[str, InputFact] = {}
-        for io in files:
-            name = io["filename"]
-            if name not in sizes:
-                reason = reasons.get(name, f"not told within {FOREIGN_LOOK_S:g} s")
-                log.info("input_size_unknown", extra={"file": name, "reason": reason})
-                found.notes.append(f"size of {name} is not known: {reason}")
-            facts[name] = InputFact(name, io["node"], sizes.get(name, 0), url=io["url"])
-            if io["shockindex"]:
-                why = "it is not in this server's node store"
-                found.notes.append(f"no index '{io['shockindex']}' for {name}: {why}")
-        return facts
-
     async def _choose_index(
         self, task: Task, sources: list[Document], kinds: tuple[str, ...], found: _Findings
     ) -> None:
         """Take the first kind with enough units, else the one that was tried last."""
         for source in sources:
-            if source["url"]:
-                found.notes.append(f"not split: {source['filename']} is not in this server's node store")
-                return
             if source["uncompress"]:
                 found.notes.append(f"not split: {source['filename']} is unpacked only by the client")
                 return
@@ -168,12 +151,27 @@ class Preparer:
     async def _index(self, io: Document, kind: str, found: _Findings, otherwise: str) -> IndexFact | None:
         """Build an index of an input; if that cannot be, note what follows from it."""
         try:
+            if io["url"]:
+                return await self._foreign.index(io, kind, found.elsewhere)
             return await self._nodes.build_index(io["node"], kind)
+        except Uncut as exc:
+            found.notes.append(f"{otherwise}: {exc}")
+            return None
         except NotCuttable as exc:
             found.notes.append(f"{otherwise}: {exc.message}")
             return None
         except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
+
+
+def _foreign_notes(files: list[Document], looked: Looked) -> Iterator[str]:
+    """What cannot be found out, or not be done, about files that are not ours."""
+    for io in files:
+        name = io["filename"]
+        if name in looked.reasons:
+            yield f"size of {name} is not known: {looked.reasons[name]}"
+        if io["shockindex"]:
+            yield f"no index '{io['shockindex']}' for {name}: it is not in this server's node store"
 
 
 def _facts(task: Task, found: _Findings) -> TaskFacts:

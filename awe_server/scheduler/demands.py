@@ -146,6 +146,7 @@ def _is_more_than_awe(task: Task) -> bool:
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
         or is_grouped(task.partinfo_wanted)
+        or any(io.get("_index") for io in task.inputs)  # only this server knows the pieces
     )
 
 

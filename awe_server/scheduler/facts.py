@@ -12,6 +12,8 @@ class InputFact:
     size_bytes: int
     md5: str = ""
     url: str = ""
+    version: str = ""  #: of a file that is not ours: changes with its content; "" = not told
+    index: str = ""  #: names the index that the server has of such a file, if it is cut by one
 
 
 @dataclass(slots=True, frozen=True)

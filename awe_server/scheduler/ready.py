@@ -79,14 +79,10 @@ def _with_inputs(files: list[Document], facts: TaskFacts) -> list[Document]:
 def _with_input(io: Document, fact: InputFact | None) -> Document:
     if fact is None:
         return io
-    changed = {**io, "size": fact.size_bytes}
-    if fact.node:
-        changed["node"] = fact.node
-    if fact.url:
-        changed["url"] = fact.url
-    if fact.md5:
-        changed["_md5"] = fact.md5
-    return changed
+    told = {"_md5": fact.md5, "_version": fact.version, "_index": fact.index}
+    changed = {**{key: value for key, value in io.items() if key not in told}, "size": fact.size_bytes}
+    told |= {"node": fact.node, "url": fact.url}
+    return changed | {key: value for key, value in told.items() if value}
 
 
 def _partition(task: Task, facts: TaskFacts) -> tuple[int, Document | None, str]:

@@ -171,7 +171,7 @@ async def test_a_foreign_input_is_asked_for_its_size(site: Site) -> None:
     job_id = await site.submit(task(inputs=[{"filename": "in.txt", "url": url}], totalwork=4))
     shown = await site.until(job_id, "queued")
     assert shown["inputs"][0]["size"] == 77
-    assert shown["notes"] == "not split: in.txt is not in this server's node store"
+    assert shown["notes"] == "not split: the host of in.txt sends no pieces of it"
 
 
 async def test_a_foreign_host_that_does_not_tell_stops_nobody(site: Site) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from awe_server.data.sources.asking import MAX_REDIRECTS
+from awe_server.data.sources.facts import SourceMissing
 from awe_server.runtime import foreign
 from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
 from tests.unit.runtime.workshop import Hands
@@ -41,7 +43,7 @@ class Asked:
 
     async def unknown(self, io: dict[str, Any]) -> str:
         with pytest.raises(Unknown) as unknown:
-            await self.files.size(io)
+            await self.files.look(io)
         return str(unknown.value)
 
 
@@ -62,6 +64,11 @@ def test_a_host_is_named_without_its_user_and_password() -> None:
     assert host_of({"url": "http://[::1"}) == "?"
 
 
+def test_a_bucket_is_a_host_and_so_is_what_files_are_shared_on() -> None:
+    assert host_of({"url": "s3://bucket/a/b"}) == "s3://bucket"
+    assert host_of({"url": "file:///data/a/b"}) == "file:///data"
+
+
 async def test_sizes_come_from_the_header_or_the_node() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "HEAD":
@@ -69,7 +76,7 @@ async def test_sizes_come_from_the_header_or_the_node() -> None:
         return httpx.Response(200, json={"data": {"file": {"size": 5}}})
 
     hosts = Asked(answer)
-    assert (await hosts.files.size(FILE), await hosts.files.size(NODE)) == (77, 5)
+    assert ((await hosts.files.look(FILE)).size_bytes, (await hosts.files.look(NODE)).size_bytes) == (77, 5)
 
 
 async def test_redirects_are_followed_but_not_for_ever_and_their_bodies_not_read() -> None:
@@ -78,10 +85,10 @@ async def test_redirects_are_followed_but_not_for_ever_and_their_bodies_not_read
             return httpx.Response(302, headers={"location": "/b"}, stream=Body(endless()))
         return httpx.Response(200, headers={"content-length": "3"})
 
-    assert await Asked(answer).files.size(FILE) == 3
+    assert (await Asked(answer).files.look(FILE)).size_bytes == 3
     circle = Asked(lambda request: httpx.Response(302, headers={"location": "/a"}))
     assert "too many redirects" in await circle.unknown(FILE)
-    assert len(circle.requests) == 1 + foreign.MAX_REDIRECTS
+    assert len(circle.requests) == 1 + MAX_REDIRECTS
 
 
 class Body(httpx.AsyncByteStream):
@@ -97,7 +104,11 @@ class Body(httpx.AsyncByteStream):
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (lambda: httpx.Response(404), "data.example:81 answers 404"),
+        (
+            lambda: httpx.Response(403),
+            "data.example:81: it cannot be read from the server: its host answers 403",
+        ),
+        (lambda: httpx.Response(503), "data.example:81: it cannot be read now: its host answers 503"),
         (lambda: httpx.Response(200, stream=Body(endless())), "longer than 1048576 bytes"),
         (lambda: httpx.Response(200, headers=PACKED, stream=Body(endless())), "packed"),
         (lambda: httpx.Response(200, content=b"<html>"), "does not tell it"),
@@ -108,7 +119,16 @@ class Body(httpx.AsyncByteStream):
             "no size",
         ),
     ],
-    ids=["absent", "endless", "packed", "no JSON", "no file", "negative", "more than can be kept"],
+    ids=[
+        "forbidden",
+        "overloaded",
+        "endless",
+        "packed",
+        "no JSON",
+        "no file",
+        "negative",
+        "more than can be kept",
+    ],
 )
 async def test_a_reply_that_makes_no_sense_is_an_unknown_size_and_no_reason_to_stay_away(
     reply: Callable[[], httpx.Response], reason: str
@@ -117,6 +137,12 @@ async def test_a_reply_that_makes_no_sense_is_an_unknown_size_and_no_reason_to_s
     for _ in range(2):
         assert reason in await hosts.unknown(NODE)
     assert len(hosts.requests) == 2
+
+
+@pytest.mark.parametrize("io", [FILE, NODE], ids=["file", "node"])
+async def test_what_its_host_does_not_have_is_missing_not_unknown(io: dict[str, Any]) -> None:
+    with pytest.raises(SourceMissing, match="its host answers 404"):
+        await Asked(lambda request: httpx.Response(404)).files.look(io)
 
 
 @pytest.mark.parametrize("kind", ["silent", "trickling", "refusing"])
@@ -158,6 +184,6 @@ async def test_so_many_questions_at_once_to_one_host_and_no_more() -> None:
         return httpx.Response(200, headers={"content-length": "1"})
 
     hosts = Asked(answer)
-    sizes = await asyncio.gather(*(hosts.files.size(FILE) for _ in range(3 * foreign.MAX_AT_ONCE)))
-    assert (sizes, most) == ([1] * 3 * foreign.MAX_AT_ONCE, foreign.MAX_AT_ONCE)
+    facts = await asyncio.gather(*(hosts.files.look(FILE) for _ in range(3 * foreign.MAX_AT_ONCE)))
+    assert (sum(fact.size_bytes for fact in facts), most) == (3 * foreign.MAX_AT_ONCE, foreign.MAX_AT_ONCE)
     assert not hosts.files._gates

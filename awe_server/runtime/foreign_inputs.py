@@ -1,0 +1,170 @@
+"""The inputs of a task that are not in our node store: what is known of them, and where they may be cut.
+
+Who wants a file whole needs to know nothing of it: what cannot be found out is noted. To be cut, a file has
+to be read: a host that is away is asked again for a while, then the task is refused, for nobody who asked for
+many workunits is helped by one that does it all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.source_indexes import SourceIndexes, key_of
+from awe_server.data.sources.facts import (
+    Fact,
+    NoRanges,
+    Place,
+    SourceChanged,
+    SourceMissing,
+    SourceRefused,
+    SourceUnreachable,
+)
+from awe_server.data.sources.shock import NotBuilt
+from awe_server.runtime.foreign import Away, ForeignFiles, Unknown, kind_of
+from awe_server.runtime.refused import Refused
+from awe_server.scheduler.facts import InputFact
+from awe_server.scheduler.state import Task
+from awe_server.store.base import Document
+from shared_models.errors import Forbidden, InvalidData, NotCuttable
+from shared_models.ids import TaskId
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 60.0  #: for all foreign files of a task together; what is not known by then stays so
+
+
+class Uncut(Exception):
+    """The file is not cut; the text says why."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one look at a task's foreign files found."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)  #: by filename
+    reasons: dict[str, str] = field(default_factory=dict)  #: why there is no fact
+    places: dict[str, tuple[str, Place]] = field(
+        default_factory=dict
+    )  #: of files that are cut, with their key
+    indexed: set[tuple[str, str]] = field(default_factory=set)  #: files and kinds of which we have an index
+
+    def input(self, io: Document, kind: str = "") -> InputFact:
+        """The fact for the scheduler, about a file that is cut by such an index, if it is cut."""
+        name, fact = io["filename"], self.facts.get(io["filename"])
+        if fact is None:
+            return InputFact(name, io["node"], 0, url=io["url"])
+        key = self.places[name][0] if (name, kind) in self.indexed else ""
+        return InputFact(
+            name, io["node"], fact.size_bytes, fact.md5, io["url"], version=fact.version, index=key
+        )
+
+
+class ForeignInputs:
+    """Looks at them."""
+
+    def __init__(
+        self, foreign: ForeignFiles, indexes: SourceIndexes, monotonic: Callable[[], float], wait_s: float
+    ) -> None:
+        self._foreign = foreign
+        self._indexes = indexes
+        self._monotonic = monotonic
+        self._wait_s = wait_s
+        self._since: dict[
+            TaskId, tuple[int, float]
+        ] = {}  #: tasks that wait for a host: generation, since when
+
+    def lose_patience(self, task: Task, exc: SourceUnreachable) -> None:
+        """Raises Refused if the task has waited long enough for files that it wants to cut."""
+        now_s = self._monotonic()
+        generation, since_s = self._since.get(task.id, (-1, now_s))
+        if generation != task.generation:
+            since_s = now_s
+        self._since[task.id] = (task.generation, since_s)
+        if now_s - since_s >= self._wait_s:
+            del self._since[task.id]
+            raise Refused(f"{exc.message}; tried for {self._wait_s:g} s")
+
+    def settled(self, task: Task) -> None:
+        """The task waits no more."""
+        self._since.pop(task.id, None)
+
+    async def look(self, files: Sequence[Document], cut: Collection[str]) -> Looked:
+        """Look at all files at once.
+
+        Raises Refused if one is not there; SourceUnreachable if nothing can be found out now about one of
+        those that are to be cut.
+        """
+        looked = Looked()
+        away: list[str] = []
+
+        async def ask(io: Document) -> None:
+            name = io["filename"]
+            try:
+                looked.facts[name] = await self._foreign.look(io, to_cut=name in cut)
+            except (SourceMissing, Forbidden) as exc:
+                refused.append(f"input file {name} not available: {exc.message}")
+            except Unknown as exc:
+                looked.reasons[name] = str(exc)
+                if isinstance(exc, Away):
+                    away.append(name)
+
+        refused: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S), asyncio.TaskGroup() as group:
+                for io in files:
+                    if not io["nofile"]:
+                        group.create_task(ask(io))
+        if refused:
+            raise Refused(min(refused))
+        for io in files:
+            name = io["filename"]
+            if name not in looked.facts and not io["nofile"]:
+                looked.reasons.setdefault(name, f"not told within {LOOK_S:g} s")
+                log.info("input_size_unknown", extra={"file": name, "reason": looked.reasons[name]})
+        for name in away:
+            if name in cut:
+                raise SourceUnreachable(f"input file {name}: {looked.reasons[name]}")
+        return looked
+
+    async def index(self, io: Document, kind: str, looked: Looked) -> IndexFact:
+        """Where a file that was looked at can be cut: by the index of its Shock, or by one that is made here.
+
+        Raises Uncut; Refused if its content is wrong or it is gone; SourceUnreachable if this may go better a
+        little later.
+        """
+        name = io["filename"]
+        fact = looked.facts.get(name)
+        if fact is None:
+            raise Uncut(f"nothing is known of {name}: {looked.reasons.get(name, 'it is not fetched')}")
+        if not fact.ranged:
+            raise Uncut(f"the host of {name} sends no pieces of it")
+        if kind_of(io) == "shock":
+            try:
+                return IndexFact(kind, await self._foreign.shock_units(io, kind), "")
+            except NotBuilt as exc:
+                log.info("shock_builds_no_index", extra={"file": name, "index": kind, "reason": str(exc)})
+        index = await self._build(name, kind, *self._place(io, fact, looked))
+        looked.indexed.add((name, kind))
+        return index
+
+    def _place(self, io: Document, fact: Fact, looked: Looked) -> tuple[str, Place]:
+        name = io["filename"]
+        if name not in looked.places:
+            place = self._foreign.place(io, fact)
+            looked.places[name] = (key_of(place), place)
+        return looked.places[name]
+
+    async def _build(self, name: str, kind: str, key: str, place: Place) -> IndexFact:
+        try:
+            return await self._indexes.build(key, place, kind, name)
+        except NotCuttable as exc:
+            raise Uncut(exc.message) from exc
+        except (NoRanges, SourceRefused) as exc:
+            raise Uncut(f"{name}: {exc.message}") from exc
+        except (SourceChanged, SourceUnreachable) as exc:
+            raise SourceUnreachable(f"input file {name}: {exc.message}") from exc
+        except (InvalidData, Unreadable, SourceMissing, Forbidden) as exc:
+            raise Refused(f"input file {name} not available: {exc.message}") from exc

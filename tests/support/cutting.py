@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+_HEAD = 256  #: bytes that tell what a request asks for
 #: Closing with this set sends a reset, and what is not read yet is lost.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -26,6 +27,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self.down, self.up = list(down), list(up)
         self.cuts = 0
+        self._asked: list[bytearray] = []  #: how the requests of each connection begin
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -40,6 +42,11 @@ class CuttingProxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def count(self, request: str) -> int:
+        """How many requests began with this text, such as `GET /node/`."""
+        with self._lock:
+            return sum(asked.count(request.encode()) for asked in self._asked)
+
     def _accept(self) -> None:
         while True:
             try:
@@ -47,18 +54,29 @@ class CuttingProxy:
                 far = socket.create_connection(self._target)
             except OSError:
                 return
+            asked = bytearray()
             with self._lock:
+                self._asked.append(asked)
                 down = self.down.pop(0) if self.down else None
                 up = self.up.pop(0) if self.up else None
-            for source, sink, limit in ((far, near, down), (near, far, up)):
-                threading.Thread(target=self._pump, args=(source, sink, limit, near), daemon=True).start()
+            for source, sink, limit, seen in ((far, near, down, None), (near, far, up, asked)):
+                args = (source, sink, limit, seen, near)
+                threading.Thread(target=self._pump, args=args, daemon=True).start()
 
     def _pump(
-        self, source: socket.socket, sink: socket.socket, limit: int | None, near: socket.socket
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        limit: int | None,
+        seen: bytearray | None,
+        near: socket.socket,
     ) -> None:
         passed = 0
         with contextlib.suppress(OSError):
             while data := source.recv(65536 if limit is None else min(65536, limit - passed)):
+                if seen is not None:
+                    with self._lock:
+                        seen += data[:_HEAD]
                 sink.sendall(data)
                 passed += len(data)
                 if limit is not None and passed >= limit:

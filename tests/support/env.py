@@ -181,13 +181,15 @@ class AweEnv:
             self._http = httpx.Client(base_url=self.server.url, timeout=30, trust_env=False)
         return self._http
 
-    def start_client(self, *flags: str, slots: int = 2, group: str = "default", apps: str = "*") -> Process:
-        """Start an awe-client."""
+    def start_client(
+        self, *flags: str, slots: int = 2, group: str = "default", apps: str = "*", server: str = ""
+    ) -> Process:
+        """Start an awe-client; `server` is its way to the server, if that is not the direct one."""
         number = len(self.clients) + 1
         work = self.home / f"client-{number}"
         argv = [
-            str(BIN / "awe-client"), "run", "--server", self.server.url, "--group", group, "--apps", apps,
-            "--slots", str(slots), "--work", str(work), *flags,
+            str(BIN / "awe-client"), "run", "--server", server or self.server.url,
+            "--group", group, "--apps", apps, "--slots", str(slots), "--work", str(work), *flags,
         ]  # fmt: skip
         client = Process(argv, self.home / f"client-{number}-log", self.client_env)
         self.clients.append(client)

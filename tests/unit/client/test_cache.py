@@ -2,8 +2,12 @@
 # ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
 import asyncio
+import hashlib
 import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -344,3 +348,44 @@ async def test_a_short_disk_gets_back_what_is_unused(tmp_path: Path) -> None:
         await cache.close()
         assert used.path.exists()
         assert cache.unused_bytes == 0
+
+
+KILLED = """
+import asyncio, hashlib, itertools, sys
+from pathlib import Path
+from awe_client.daemon.cache import Cache
+
+async def main():
+    cache = Cache(Path(sys.argv[1]), 20_000_000)
+    cache.open()
+    for i in itertools.count():
+        data = b"%d" % (i % 50) * 500_000
+        async def fetch(path):
+            with path.open("wb") as file:
+                for at in range(0, len(data), 65536):
+                    file.write(data[at:at + 65536])
+        key = "md5-" + hashlib.md5(data).hexdigest()
+        cache.done(await cache.use(key, len(data), fetch))
+        if i == 3:
+            print(flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_killed_at_any_moment_the_cache_holds_whole_files_only(tmp_path: Path) -> None:
+    seen = 0
+    for after_s in (0.0, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1):
+        child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
+        with child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(after_s)
+            child.kill()
+        cache = reopened(tmp_path, 20_000_000)
+        for path in tmp_path.iterdir():
+            md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+            assert path.name.startswith(f"md5-{md5}.")
+            seen += 1
+        assert 0 < cache.unused_bytes <= 20_000_000
+    assert seen > 20

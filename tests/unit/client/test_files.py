@@ -392,9 +392,9 @@ async def test_slow_transfers_are_told_to_the_server_while_they_last(
 ) -> None:
     monkeypatch.setattr("awe_client.daemon.workshop.PROGRESS_AFTER_S", 0.1)
     monkeypatch.setattr("awe_client.daemon.daemon.PROGRESS_S", 0.1)
-    server.download_delay_s = 0.1
+    server.download_delay_s = 0.05
     start()
-    data = os.urandom(1_000_000)
+    data = os.urandom(2_500_000)
     [work] = await server.add_task("true", inputs=[server.input("a", data), server.input("b", b"x")])
     await server.result(work)
     rows = [row for x in server.exchanges for row in x.get("progress", ())]

@@ -175,11 +175,11 @@ class Cache:
             self._remove(self._evict(self._excess()))
 
     async def make_room(self, needed_bytes: int) -> bool:
-        """Remove what is unused until so much of the disk is free; whether anything was removed."""
-        going = self._evict(needed_bytes - free_disk(self._folder) - self._leaving)
-        self._remove(going)
+        """Remove what is unused until so much of the disk is free; whether anything went."""
+        self.give_way(needed_bytes)
+        is_going = self._leaving > 0
         await self._settled()
-        return bool(going)
+        return is_going
 
     def give_way(self, needed_bytes: int) -> None:
         """As `make_room`, in the background."""

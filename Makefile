@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test check lint format types coverage bench lock clean
+.PHONY: help setup demo test check lint format types coverage bench large lock clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ coverage: $(STAMP) ## Line coverage of the rooms that must not have holes: at le
 bench: $(STAMP) ## Run the measurements in tests/bench
 	@for script in tests/bench/[a-z]*.py; do echo "== $$script"; \
 		$(BIN)/python -m "tests.bench.$$(basename $$script .py)" || exit 1; done
+
+large: $(STAMP) ## Cut and merge a file of 4 GiB and show how long it takes and how much memory: 15 GiB of disk
+	AWE_TEST_LARGE_BYTES=4294967296 $(BIN)/python -m pytest -q -s -rs tests/e2e/test_large_files.py
 
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from awe_server import app as composition
 from awe_server.data.check import check_files
 from awe_server.data.check import repair as repair_files
+from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
 from awe_server.runtime.duties import check_claim
 from awe_server.scheduler.state import Context
@@ -161,6 +162,7 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
     folder = settings.data_dir / "nodes"
     check_claim(folder, str((await store.get("meta", "server") or {}).get("uuid")))
     report = await check_files(folder, store.scan("nodes"))
+    await asyncio.to_thread(check_indexes, report, settings.data_dir / "indexes", folder)
     if repair:
         repair_files(folder, report)
     is_sound = report.is_sound and not problems

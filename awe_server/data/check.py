@@ -32,11 +32,12 @@ Kind = Literal[
     "damaged_part",
     "orphan_blob",
     "orphan_index",
+    "damaged_index",  # of a file elsewhere; it is built again when it is needed
     "orphan_parts",  # a folder of staged parts
     "temporary",
     "needed_orphan",  # has the content that another file should have
 ]
-_REMOVABLE = frozenset[Kind]({"orphan_blob", "orphan_index", "orphan_parts", "temporary"})
+_REMOVABLE = frozenset[Kind]({"orphan_blob", "orphan_index", "damaged_index", "orphan_parts", "temporary"})
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Report:
     nodes: int = 0
     files: int = 0
     bytes: int = 0
+    indexes: int = 0  #: of files elsewhere
     problems: list[Problem] = field(default_factory=list)
 
     @property

@@ -13,7 +13,7 @@ import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from operator import ge
+from operator import ge, gt
 from pathlib import Path
 
 from anyio import to_thread
@@ -171,6 +171,26 @@ def _mapped(path: Path, blob: Path, size: int | None) -> mmap.mmap:
             data.close()
     path.unlink(missing_ok=True)
     raise FileNotFoundError(path)
+
+
+def index_problem(path: Path) -> str:
+    """What is wrong with an index file, whatever it is about; "" if nothing is. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size or head[: len(MAGIC)] != MAGIC:
+            return "is no index"
+        units = _HEADER.unpack(head)[1]
+        if os.fstat(file.fileno()).st_size != _HEADER.size + (units + 1) * _OFFSET.size or not units:
+            return f"is not as long as an index of {units} units"
+        last = -1
+        while data := file.read(MIB):
+            offsets = array("Q", data)
+            if sys.byteorder == "big":
+                offsets.byteswap()
+            if (last < 0 and offsets[0] != 0) or offsets[0] < last or any(map(gt, offsets, offsets[1:])):
+                return f"its units after byte {max(last, 0)} are not in order"
+            last = offsets[-1]
+    return ""
 
 
 def _describes(data: mmap.mmap, size: int) -> bool:

@@ -102,9 +102,9 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
     opened_in: list[int] = []
     mapped = indexes._mapped
 
-    def noticed(path: Path, blob: Path) -> Any:
+    def noticed(path: Path, blob: Path, size: int | None) -> Any:
         opened_in.append(get_ident())
-        return mapped(path, blob)
+        return mapped(path, blob, size)
 
     monkeypatch.setattr(indexes, "_mapped", noticed)
     content = b"".join(b">s%d\n%s\n" % (i, b"ACGT" * (i + 1)) for i in range(20))

@@ -123,5 +123,14 @@ def test_the_store_seam_is_all_that_other_rooms_see_of_the_store() -> None:
 
 
 def test_nobody_waits_for_obstore_who_does_not_use_it() -> None:
-    script = "import sys, awe_client.cli.main, awe_client.daemon.main; sys.exit('obstore' in sys.modules)"
+    for names in (
+        "awe_client.cli.main, awe_client.daemon.main",
+        "awe_server.cli, awe_server.data.sources.reading",
+    ):
+        script = f"import sys, {names}; sys.exit('obstore' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0, names
+
+
+def test_a_scan_of_our_own_files_starts_fast() -> None:
+    script = "import sys, awe_server.data.worker; sys.exit('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

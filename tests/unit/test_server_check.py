@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from awe_server.app import build_services
 from awe_server.cli import cli
+from awe_server.data.build import build_index
 from awe_server.runtime.clock import Clock
 from awe_server.settings import Settings
 
@@ -59,7 +60,7 @@ def test_a_sound_directory(data: Path, made: list[dict[str, Any]]) -> None:
     assert ended.stdout.splitlines()[-1].endswith("nodes: sound: 2 nodes, 2 files, 8 bytes")
     shown = json.loads(check(data, "--json").stdout)
     assert shown["sound"] is True
-    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "problems": []}
+    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 0, "problems": []}
 
 
 def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dict[str, Any]]) -> None:
@@ -89,6 +90,30 @@ def test_repair_removes_orphans_and_then_all_is_sound(data: Path, made: list[dic
     assert not orphan.exists()
     assert check(data).exit_code == 0
     assert blob(data, made[0]).read_bytes() == b"one\n"
+
+
+def test_indexes_of_files_elsewhere_are_read_and_damaged_ones_may_go(
+    data: Path, made: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_bytes(b"one\ntwo\n")
+    build_index(tmp_path / "in.txt", "line", "in.txt")
+    folder = data / "indexes"
+    folder.mkdir()
+    sound, damaged, stray = (folder / f"{c * 64}.line.idx" for c in "abz")
+    whole = (tmp_path / "in.txt.line.idx").read_bytes()
+    sound.write_bytes(whole)
+    shown = json.loads(check(data, "--json").stdout)
+    assert (shown["sound"], shown["nodes"]["indexes"]) == (True, 1)
+    for content in (b"", whole[:-1], whole[:16] + whole[24:] + whole[16:24], b"x" + whole[1:]):
+        damaged.write_bytes(content)
+        assert "damaged_index ../indexes/bbb" in check(data).stdout, content
+    stray.write_bytes(b"")
+    (folder / ".tmp-c.line.idx.7").write_bytes(b"")
+    repaired = check(data, "--repair")
+    assert repaired.exit_code == 0
+    kinds = [line.split()[0] for line in repaired.stdout.splitlines() if "; removed" in line]
+    assert sorted(kinds) == ["damaged_index", "orphan_index", "temporary"]
+    assert list(folder.iterdir()) == [sound]
 
 
 def test_files_of_another_store_are_no_orphans(data: Path, made: list[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from shared_models.errors import AweError, Unavailable
+from shared_models.errors import AweError
 from shared_models.fields import MAX_INT
 
 Kind = Literal["web", "shock", "file", "object"]
@@ -44,10 +44,11 @@ class SourceRefused(AweError):
     code = "source_refused"
 
 
-class SourceUnreachable(Unavailable):
+class SourceUnreachable(AweError):
     """it cannot be read now: {reason}"""
 
     code = "source_unreachable"
+    retryable = True
 
 
 class SourceChanged(AweError):

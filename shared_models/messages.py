@@ -91,6 +91,7 @@ class RequestMessage(TypedDict):
     draining: NotRequired[bool]
     progress: NotRequired[list[ProgressRow]]  #: of transfers that take a while
     leaving: NotRequired[bool]  #: the last exchange of this incarnation
+    trouble: NotRequired[str]  #: why the client takes less than it could, or nothing
 
 
 class TaskForClient(TypedDict):
@@ -193,6 +194,7 @@ class ExchangeRequest:
     draining: bool
     leaving: bool = False
     progress: list[tuple[WorkunitId, str, int, int]] = field(default_factory=list)
+    trouble: str = ""
 
 
 def check_exchange(data: object) -> ExchangeRequest:
@@ -217,6 +219,7 @@ def check_exchange(data: object) -> ExchangeRequest:
         draining=flag(data, "draining"),
         leaving=flag(data, "leaving"),
         progress=[_progress(row, i) for i, row in enumerate(rows(data, "progress", MAX_HOLDS))],
+        trouble=free_text(data, "trouble")[:MAX_NOTES_CHARS],
     )
 
 

@@ -243,6 +243,7 @@ class ClientView(Shown):
     Status: str = ""
     suspended: bool = False
     suspend_reason: str = ""
+    trouble: str = ""  #: what keeps it from taking work, as it said last
     total_checkout: int = 0
     total_completed: int = 0
     total_failed: int = 0

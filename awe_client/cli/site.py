@@ -49,6 +49,8 @@ def clients(
         [_row(client) for client in found],
     )
     for client in found:
+        if client.trouble:
+            note(f"{client.name} has trouble: {client.trouble}")
         if client.suspended:
             reason = client.suspend_reason or "no reason given"
             note(f"{client.name} is suspended: {reason}; to end that: awe clients --resume {client.id}")

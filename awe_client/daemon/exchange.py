@@ -194,7 +194,7 @@ class ExchangeLoop:
         if progress := self._port.progress():
             request["progress"] = progress[:MAX_HOLDS]
         if trouble:
-            request["trouble"] = trouble  # type: ignore[typeddict-unknown-key]
+            request["trouble"] = trouble
         return request
 
     def _some_reports(self) -> list[ReportMessage]:

@@ -92,7 +92,8 @@ def _register(
 
 
 def _view(client: Client, wall_s: float) -> Document:
-    return views.client_view(client_document(client), client.holds, wall_s)
+    document = {**client_document(client), "trouble": client.trouble}
+    return views.client_view(document, client.holds, wall_s)
 
 
 class ClientListParameters(Parameters):

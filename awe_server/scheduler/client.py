@@ -40,6 +40,7 @@ class Client:
         "eligible_epoch",
         "eligible_seen",
         "file_roots",
+        "free_disk_bytes",
         "gpus",
         "group",
         "holds",
@@ -62,6 +63,7 @@ class Client:
         "total_checkout",
         "total_completed",
         "total_failed",
+        "trouble",
         "withdrawn",
     )
 
@@ -95,6 +97,8 @@ class Client:
         self.deadline_s = 0.0  #: monotonic; its leases run out then
         self.offline_s = 0.0  #: monotonic; since when it is offline
         self.draining = False
+        self.trouble = ""  #: what it said last of what keeps it from taking work
+        self.free_disk_bytes = -1  #: what it said last that it has left for work; < 0 = nothing said yet
         self.last_request = 0  #: highest request_id of this incarnation
         self.last_grants: list[Any] = []  #: what last_request was given
         self.withdrawn: dict[WorkunitId, None] = {}  #: to be told `discard` at a heartbeat without a list

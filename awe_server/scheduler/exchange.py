@@ -64,6 +64,9 @@ def exchange(
     if x.draining and not client.draining:
         state.changes.left = True
     client.draining = x.draining
+    client.trouble = x.trouble
+    if x.free is not None:
+        client.free_disk_bytes = x.free.disk_bytes
     reply = ExchangeReply(state.rules.lease_s)
     for r in x.reports:
         try:

@@ -163,7 +163,7 @@ class _Look:
         demand = demand_as_is(self._state, task)
         if demand.key not in self._demands:
             self._demands[demand.key] = self._demand(demand)
-        return self._demands[demand.key]
+        return self._no_disk(task, demand) or self._demands[demand.key]
 
     def unit(self, unit: Workunit) -> str:
         """What a workunit that was handed out before waits for."""
@@ -218,7 +218,8 @@ class _Look:
             candidates = fitting
         free = sum(_has_room(demand, client) for client in candidates)
         if free:
-            return f"{_count(free, 'client')} could run it now: its turn comes when one of them asks"
+            turn = f"{_count(free, 'client')} could run it now: its turn comes when one of them asks"
+            return f"{turn}{_troubles(candidates)}"
         return f"{_count(len(candidates), 'client')} could run it, {_all(len(candidates))} busy"
 
     def _absent(self) -> str:
@@ -237,15 +238,31 @@ class _Look:
         if unit.id not in self._skipped:
             return ""
         demand = demand_as_is(self._state, unit.task)
-        fitting = self._fitting.get(demand.key)
-        if fitting is None:
-            fitting = [client for client in self._live if unfit(demand, client) is None]
-            self._fitting[demand.key] = fitting
+        fitting = self._fit(demand)
         if not fitting or any(could_run(demand, unit, client) for client in fitting):
             return ""
         names = _names("", [client.name or client.id for client in fitting])
         only = "the only client" if len(fitting) == 1 else "the only clients"
         return f"on the skip list of {names}, {only} that could run it"
+
+    def _fit(self, demand: Demand) -> list[Client]:
+        fitting = self._fitting.get(demand.key)
+        if fitting is None:
+            fitting = [client for client in self._live if unfit(demand, client) is None]
+            self._fitting[demand.key] = fitting
+        return fitting
+
+    def _no_disk(self, task: Task, demand: Demand) -> str:
+        """Say so if no client that could run a task has room for its inputs now."""
+        fitting = self._fit(demand)
+        most = max(fitting, key=lambda client: client.free_disk_bytes, default=None)
+        if most is None or any(client.free_disk_bytes < 0 for client in fitting):
+            return ""
+        if most.free_disk_bytes >= task.input_bytes:
+            return ""
+        need, free = _megabytes(task.input_bytes), _megabytes(most.free_disk_bytes)
+        text = f"its inputs take {need} of disk; of the clients that could run it,"
+        return f"{text} {most.name or most.id} has most: {free} free for work{_troubles(fitting)}"
 
     def _name(self, client_id: str) -> str:
         client = self._state.clients.get(client_id)  # type: ignore[call-overload]
@@ -294,6 +311,17 @@ def _bytes(what: str, need: int, most: int) -> str:
     if need <= most:
         return ""
     return f"needs {need / GIB:.1f} GiB {what}, largest client has {most / GIB:.1f} GiB"
+
+
+def _troubles(clients: Iterable[Client]) -> str:
+    """What clients say that keeps them from taking work."""
+    said = [f"{client.name or client.id}: {client.trouble}" for client in clients if client.trouble]
+    more = f"; {len(said) - MAX_NAMES} more have troubles" if len(said) > MAX_NAMES else ""
+    return "".join(f"; {text}" for text in said[:MAX_NAMES]) + more
+
+
+def _megabytes(n: int) -> str:
+    return f"{n / 1e6:,.1f} MB"
 
 
 def _has_room(demand: Demand, client: Client) -> bool:

@@ -11,6 +11,7 @@ from awe_server.scheduler.state import Job
 from awe_server.scheduler.why import MAX_TASK_ROWS, MAX_WORKUNIT_ROWS, why_job, why_workunit
 from shared_models.errors import JobNotFound, WorkunitNotFound
 from shared_models.ids import JobId, WorkunitId
+from shared_models.messages import Free
 from shared_models.states import FailureKind
 from tests.builders import GIB, World, a_job
 
@@ -316,3 +317,24 @@ def test_asking_why_leaves_no_demand_behind() -> None:
     assert why(world, job, "t1") == why(world, job, "t2") == "no live client offers app `bowtie2`"
     assert (world.state.demands, world.state.demand_list) == ({}, [])
     assert [task.demand for task in job.tasks] == [None, None]
+
+
+def test_inputs_that_fit_on_no_disk_and_clients_that_say_what_troubles_them() -> None:
+    world = World()
+    job = world.submit(a_job().task("t1").reads("in"))
+    world.prepare(job.tasks[0], sizes={"in": 40_000_000})
+    world.client(name="small")
+    world.client("c2", name="other")
+    world.exchange(free=Free(8, GIB, 30_000_000, 0))
+    assert why(world, job) == "2 clients could run it now: its turn comes when one of them asks"
+    world.exchange("c2", free=Free(8, GIB, 0, 0), trouble="disk nearly full")
+    assert why(world, job) == (
+        "its inputs take 40.0 MB of disk; of the clients that could run it, small has most: "
+        "30.0 MB free for work; other: disk nearly full"
+    )
+    world.exchange(free=Free(8, GIB, 40_000_000, 0))
+    world.exchange("c2", trouble="disk nearly full")
+    asked = "2 clients could run it now: its turn comes when one of them asks"
+    assert why(world, job) == f"{asked}; other: disk nearly full"
+    world.exchange("c2")
+    assert why(world, job) == asked

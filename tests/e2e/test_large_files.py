@@ -78,6 +78,7 @@ def peaks(pid: int) -> dict[str, int]:
     }
 
 
+@pytest.mark.timeout(3 * DEADLINE_S)
 def test_a_large_file_is_cut_and_merged_in_little_memory(site: AweEnv) -> None:
     client = site.start_client("--cache-bytes", "0", slots=4)
     server = site.server.running

@@ -46,7 +46,7 @@ class Commands:
         self._grace_s = grace_s
         self._endings: set[asyncio.Task[None]] = set()
 
-    def start(self, holding: Holding, tell: Tell, disk_was_full: Callable[[], None]) -> None:
+    def start(self, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]) -> None:
         """Start a command; `disk_was_full` is called when it ends on a full disk, before the end is told."""
         try:
             spec = self._spec(holding)
@@ -59,7 +59,7 @@ class Commands:
                 tell(holding, m.Refused(what))
                 return
             if what.disk_full:
-                disk_was_full()
+                disk_was_full(holding)
             elif holding.disk_was_full:
                 what = replace(what, disk_full=True)
             tell(holding, m.Ended(what, self._live_logs.has_sent(holding.attempt.key)))

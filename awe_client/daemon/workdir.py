@@ -42,11 +42,21 @@ class WorkDirs:
         self._keep_failed_s = keep_failed_s
         self._kept: deque[tuple[float, Path]] = deque()
         self._removals: set[asyncio.Future[None]] = set()
+        self._full: set[Path] = set()
         self._removers = ThreadPoolExecutor(REMOVERS, thread_name_prefix="remove")
+
+    def was_full(self, directory: Path) -> None:
+        """An attempt could not write: until its directory is removed, the room there is comes and goes."""
+        self._full.add(directory)
 
     @property
     def has_no_room(self) -> bool:
-        """Whether not a byte can be written; False if that cannot be told."""
+        """Whether not a byte can be written, or that was so and what filled the disk is not removed yet.
+
+        A command that starts on a full disk and ends on one with room would not be known to have lost bytes.
+        """
+        if self._full:
+            return True
         try:
             place = os.statvfs(self._root)
         except OSError:
@@ -65,6 +75,7 @@ class WorkDirs:
     def clean(self, directory: Path, *, keep: bool) -> None:
         """Remove a directory in the background, or let it stay for a person to look at."""
         if keep and self._keep_failed_s > 0:
+            self._full.discard(directory)
             self._kept.append((time.monotonic(), directory))
             if len(self._kept) <= MAX_KEPT:
                 return
@@ -105,6 +116,7 @@ class WorkDirs:
 
     def _remove(self, directory: Path) -> None:
         remove_tree(directory)
+        self._full.discard(directory)
         parent = directory.parent
         while parent != self._root and parent.is_relative_to(self._root):
             try:

@@ -263,11 +263,12 @@ class Workshop:
     def _start(self, holding: Holding, _: m.Start) -> None:
         self._commands.start(holding, self._deliver, self._disk_was_full)
 
-    def _disk_was_full(self) -> None:
+    def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""
-        for holding in self._holdings.values():
-            if holding.machine.stage is m.Stage.RUNNING:
-                holding.disk_was_full = True
+        self._workdirs.was_full(holding.attempt.directory)
+        for other in self._holdings.values():
+            if other.machine.stage is m.Stage.RUNNING:
+                other.disk_was_full = True
 
     def _kill(self, holding: Holding, _: m.Kill) -> None:
         self._commands.kill(holding)
@@ -300,7 +301,7 @@ class Workshop:
                     event = await step(holding)
             except StepError as exc:
                 if exc.disk_full:
-                    self._disk_was_full()
+                    self._disk_was_full(holding)
                 event = m.StepFailed(exc.failure)
             except LeaseLost:
                 event = m.LeaseGone()

@@ -50,7 +50,7 @@ def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: 
     time.sleep(0.3)  # both are waiting by now, or the stop comes first: quick in either case
     began = time.monotonic()
     assert env.server.stop() == 0
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20  # of the 50 that they would wait
     for wait in waits:
         wait.join(5)
         assert not wait.is_alive()

@@ -271,3 +271,16 @@ def test_log_lines_show_facts(as_json: bool, capsys: pytest.CaptureFixture[str])
         assert first.endswith("WARNING thing_happened work='w 1' n=3")
     assert "ValueError: inner" in text
     assert sys.stderr is not None
+
+
+async def test_F_13_nothing_starts_between_a_full_disk_and_the_removal_of_what_filled_it(
+    tmp_path: Path,
+) -> None:
+    dirs = WorkDirs(tmp_path, keep_failed_s=0.0)
+    filled = tmp_path / "aa" / "attempt"
+    make_directory(filled)
+    dirs.was_full(filled)
+    assert dirs.has_no_room
+    dirs.clean(filled, keep=False)
+    await dirs.close()
+    assert not dirs.has_no_room

@@ -15,7 +15,16 @@ from awe_client.daemon.disk import free_disk
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_gpus, detect_memory
 from awe_client.daemon.units import parse_bytes, parse_seconds
-from awe_client.daemon.workdir import MAX_KEPT, NotInside, WorkDirs, find, listing, place, remove_tree
+from awe_client.daemon.workdir import (
+    MAX_KEPT,
+    NotInside,
+    WorkDirs,
+    find,
+    listing,
+    make_directory,
+    place,
+    remove_tree,
+)
 from awe_client.sdk.backoff import jittered_delay_s
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ async def server() -> AsyncIterator[FakeServer]:
     fake = FakeServer()
     await fake.start()
     yield fake
-    await fake.shut()
+    await fake.close()
 
 
 @pytest.fixture

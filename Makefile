@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+# Tests wait more than they compute: more of them run at once than there are cores.
+WORKERS ?= 4
+
 .PHONY: help setup demo test check lint format types coverage bench large lock clean
 
 help: ## Show what can be made
@@ -25,11 +28,11 @@ setup: $(STAMP) ## Make the virtual environment with everything locked in requir
 demo: $(STAMP) ## Start a server and two clients, run a pipeline on real reads, check the result, stop everything
 	$(BIN)/awe demo
 
-test: $(STAMP) ## Run the whole test suite
-	$(BIN)/python -m pytest -q
+test: $(STAMP) ## Run the whole test suite, WORKERS=4 tests at once
+	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 check: lint types $(STAMP) ## Format, lint, types, and the quick tests: what every commit has to pass
-	$(BIN)/python -m pytest -q tests/unit tests/contract tests/api tests/architecture
+	$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit tests/contract tests/api tests/architecture
 
 lint: $(STAMP) ## Check format and lint
 	$(BIN)/ruff format --check .

@@ -1,6 +1,42 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use, and which tests have to stay together when the suite runs in parallel."""
+
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
+
+#: Their tests share servers that take seconds to start.
+SHARING = ("tests/e2e/", "tests/contract/test_mongo")
+
+
+# A busy machine is no failure; what has to be quick is measured by `cpu_below`.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+
+class Together(LoadScopeScheduling):
+    """Gives the tests of a file that shares servers to one worker, a worker for each store; any other test to
+    whoever has time. (`--dist loadgroup` would do, but it changes the names that `--last-failed` looks for.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if not nodeid.startswith(SHARING):
+            return nodeid
+        return nodeid.partition("::")[0] + ("[mongodb]" if "[mongodb" in nodeid else "")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    config.option.loadscopereorder = False
+    return Together(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In parallel, what takes longest begins first, so that nobody waits for it at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(
+            key=lambda item: (item.get_closest_marker("slow") is None, not item.nodeid.startswith(SHARING))
+        )
 
 
 @pytest.fixture

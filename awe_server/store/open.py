@@ -4,7 +4,6 @@ from pathlib import Path
 
 from awe_server.store.base import Store
 from awe_server.store.memory import MemoryStore
-from awe_server.store.mongo import MongoStore
 from awe_server.store.sqlite import SqliteStore
 from shared_models.errors import BadRequest
 
@@ -19,6 +18,8 @@ def open_store(url: str, data_dir: Path, *, must_exist: bool = False) -> Store:
             raise BadRequest(f"there is no database in {data_dir}; name the server's --data directory")
         return SqliteStore(data_dir)
     if url.startswith(("mongodb://", "mongodb+srv://")):
+        from awe_server.store.mongo import MongoStore  # pymongo takes a tenth of a server's start-up
+
         return MongoStore(url)
     if url == "memory:":
         return MemoryStore()

@@ -26,7 +26,7 @@ def unsteady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoServer]:
     server = MongoServer(tmp_path_factory.mktemp("unsteady"))
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 async def test_a_server_that_went_away_and_came_back(unsteady: MongoServer) -> None:
@@ -100,7 +100,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
     server = MongoServer(tmp_path, "--auth")
     server.start()
     yield server.url()
-    server.stop()
+    server.close()
 
 
 async def test_a_start_that_is_not_allowed_in_says_so_at_once(guarded: str) -> None:
@@ -169,7 +169,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
     server = MongoServer(tmp_path, "--standalone")
     server.start()
     yield server.url()
-    server.stop()
+    server.close()
 
 
 async def test_without_transactions_a_torn_batch_is_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,22 +96,27 @@ async def test_a_long_reader_a_vacuum_and_a_dashboard_lose_no_commit(
 async def test_a_foreign_write_lock_only_delays_a_commit(
     store: SqliteStore, tmp_path: Path, lock: str
 ) -> None:
-    with beside(tmp_path / "awe.sqlite", 1.0, lock) as other:
+    with beside(tmp_path / "awe.sqlite", 60.0, lock) as other:
         wait_until_ready(other)
-        assert await commits(store, 0, 1) > 0.3
-        assert await commits(store, 1, 5) < 1.0
+        waiting = asyncio.create_task(commits(store, 0, 1))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        other.kill()
+        await waiting
+        assert await commits(store, 1, 5) < SLOWEST_COMMIT_S
     assert await total(store) == 6 * BATCH
 
 
 async def test_reads_go_on_while_a_commit_waits(store: SqliteStore, tmp_path: Path) -> None:
     await commits(store, 0, 1)
-    with beside(tmp_path / "awe.sqlite", 1.0, "BEGIN EXCLUSIVE") as other:
+    with beside(tmp_path / "awe.sqlite", 60.0, "BEGIN EXCLUSIVE") as other:
         wait_until_ready(other)
         waiting = asyncio.create_task(store.commit(batch(1)))
         for _ in range(20):
             assert await total(store) == BATCH
             assert await store.get("jobs", "job") is not None
         assert not waiting.done()
+        other.kill()
         await waiting
     assert await total(store) == 2 * BATCH
 
@@ -138,12 +143,14 @@ async def test_a_start_waits_for_a_file_that_is_held(tmp_path: Path) -> None:
     await first.commit([Put("jobs", {"id": f"j{n}", "state": "queued"}) for n in range(20)])
     await first.close()
     holding = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "UPDATE meta SET doc = doc")
-    with beside(tmp_path / "awe.sqlite", 1.5, *holding) as other:
+    with beside(tmp_path / "awe.sqlite", 60.0, *holding) as other:
         wait_until_ready(other)
-        started = time.monotonic()
         second = SqliteStore(tmp_path)
-        await second.open()
-        assert time.monotonic() - started > 0.5
+        opening = asyncio.create_task(second.open())
+        await asyncio.sleep(0.5)
+        assert not opening.done()
+        other.kill()
+        await opening
     assert len([job async for job in second.scan("jobs")]) == 20
     await second.close()
 

@@ -104,5 +104,5 @@ def test_no_job_stays_open_when_all_its_work_is_done(env: AweEnv, client: FakeCl
             client.request_id -= 1
             client.held = {grant.work: grant}
             client.exchange(reports=[report])
-        job = env.wait_for(job_id, within_s=10)
+        job = env.wait_for(job_id, within_s=30)
         assert job["tasks"][1]["outputs"][0]["size"] == 1

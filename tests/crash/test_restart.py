@@ -52,7 +52,7 @@ def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: 
     assert env.server.stop() == 0
     assert time.monotonic() - began < 20  # of the 50 that they would wait
     for wait in waits:
-        wait.join(5)
+        wait.join(30)
         assert not wait.is_alive()
 
 

@@ -10,14 +10,21 @@ import httpx
 import pytest
 
 from tests.crash.documents import plain
-from tests.support.env import BIN, AweEnv
+from tests.support.env import BIN, AweEnv, Process
+from tests.support.eventually import PATIENCE_S, eventually_sync
 
 
-def serve(*arguments: str, within_s: float = 20) -> subprocess.CompletedProcess[str]:
+def serve(*arguments: str, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(BIN / "awe-server"), "serve", "--port", "0", *arguments],
         capture_output=True, text=True, timeout=within_s, check=False,
     )  # fmt: skip
+
+
+def says(process: Process, word: str) -> bool:
+    """Whether its log has the word; fails once it has ended."""
+    assert process.returncode is None, process.output()
+    return word in process.stderr.read_text()
 
 
 def one_line(ended: subprocess.CompletedProcess[str]) -> str:
@@ -112,17 +119,13 @@ def test_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
     process = env.server.launch()
+    eventually_sync(lambda: says(process, "store_waits"), show=process.output)
     began = time.monotonic()
-    while time.monotonic() - began < 3:
+    while time.monotonic() - began < 1:
+        assert httpx.get(f"{env.server.url}/health", timeout=PATIENCE_S, trust_env=False).status_code == 503
         assert process.returncode is None, process.output()
         assert "listening on" not in process.stdout.read_text()
-        try:
-            health = httpx.get(f"{env.server.url}/health", timeout=2, trust_env=False)
-            assert health.status_code == 503
-        except httpx.TransportError:
-            pass
-        time.sleep(0.2)
-    assert "store_waits" in process.stderr.read_text()
+        time.sleep(0.1)
     holder.execute("ROLLBACK")
     holder.close()
     env.server.await_ready()
@@ -137,9 +140,8 @@ def test_a_standby_takes_over(env: AweEnv) -> None:
     standby.server.data = env.server.data
     with standby:
         process = standby.server.launch()
-        time.sleep(1.5)
+        eventually_sync(lambda: says(process, "standing_by"), show=process.output)
         assert process.returncode is None
-        assert "standing_by" in process.stderr.read_text()
         env.server.kill()
         standby.server.await_ready()
         assert standby.job(job_id)["state"] == "queued"

@@ -27,7 +27,7 @@ def scripted(*lines: str, **keys: Any) -> dict[str, Any]:
 
 
 def test_what_fails_on_one_client_succeeds_on_another(site: AweEnv) -> None:
-    site.start_client("--name", "bad", slots=1)
+    bad = site.start_client("--name", "bad", slots=1)
     eventually_sync(lambda: len(site.data("GET", "/client")) == 1)
     task = scripted('case "$PWD" in */client-1/*) echo broken node >&2; exit 3;; esac', "echo fine > out")
     job_id = site.submit({"tasks": [{**task, "outputs": [{"filename": "out"}], "retry_delay_s": 5}]})
@@ -38,7 +38,10 @@ def test_what_fails_on_one_client_succeeds_on_another(site: AweEnv) -> None:
 
     # Only the bad client is there; by the single-client rule it would try again once the delay is over.
     eventually_sync(skipped, show=lambda: site.data("GET", "/client"))
+    bad.pause()
     site.start_client("--name", "good", slots=1)
+    eventually_sync(lambda: len(site.data("GET", "/client")) == 2)
+    bad.resume()
     job = site.wait_for(job_id)
     clients = {client["name"]: client for client in site.data("GET", "/client")}
     assert clients["bad"]["skip_work"] == [wuid]

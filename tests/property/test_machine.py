@@ -743,7 +743,7 @@ def _look(state: State, ctx: Context) -> None:
                 why_workunit(state, ctx, WorkunitId(f"{task.id}_{rank}"))
 
 
-TestScheduler = SchedulerMachine.TestCase
+TestScheduler = pytest.mark.slow(SchedulerMachine.TestCase)
 TestScheduler.settings = settings(
     deadline=None,
     max_examples=5_000 if LONG else 350,

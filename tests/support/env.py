@@ -13,7 +13,9 @@ from typing import Any, Self
 
 import httpx
 
-from tests.support.eventually import eventually_sync
+from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.ports import HeldPort
+from tests.support.warm import WarmAwe
 
 BIN = Path(sys.executable).parent
 LISTENING = "awe-server listening on "
@@ -37,12 +39,12 @@ class Process:
         self._child.kill()
         self._child.wait(10)
 
-    def stop(self, within_s: float = 15.0) -> int:
+    def stop(self, within_s: float = PATIENCE_S) -> int:
         """SIGTERM, then wait; the exit code."""
         self._child.send_signal(signal.SIGTERM)
         return self.wait(within_s)
 
-    def wait(self, within_s: float = 15.0) -> int:
+    def wait(self, within_s: float = PATIENCE_S) -> int:
         return self._child.wait(within_s)
 
     def pause(self) -> None:
@@ -67,7 +69,9 @@ class ServerProcess:
     def __init__(
         self, home: Path, store: str = "", flags: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> None:
-        self.home, self.data, self.port = home, home / "server", 0
+        self.home, self.data = home, home / "server"
+        self._held = HeldPort()
+        self.port = self._held.number
         self._store, self.flags, self._env = store, list(flags), dict(env or {})
         self._fault = home / "fault"
         self._starts = 0
@@ -92,7 +96,7 @@ class ServerProcess:
         self.launch(**env)
         return self.await_ready()
 
-    def await_ready(self, within_s: float = 30.0) -> Self:
+    def await_ready(self, within_s: float = PATIENCE_S) -> Self:
         """Wait until it says that it listens."""
         process = self.running
         eventually_sync(
@@ -103,7 +107,6 @@ class ServerProcess:
         if process.returncode is not None:
             raise AssertionError(f"the server ended with {process.returncode}: {process.output()}")
         self.url = process.stdout.read_text().partition(LISTENING)[2].split()[0]
-        self.port = int(self.url.rpartition(":")[2])
         return self
 
     @property
@@ -128,6 +131,12 @@ class ServerProcess:
         self.kill()
         self.start()
 
+    def close(self) -> None:
+        """Not running afterwards, and the port is anybody's."""
+        if self.process is not None:
+            self.process.end()
+        self._held.close()
+
 
 class AweEnv:
     """One server, any number of clients, all gone at the end.
@@ -149,6 +158,7 @@ class AweEnv:
         self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
         self._http: httpx.Client | None = None
+        self._awe: WarmAwe | None = None
         self._is_temporary = False
 
     @classmethod
@@ -171,14 +181,17 @@ class AweEnv:
     def close(self) -> None:
         if self._http is not None:
             self._http.close()
-        for process in [*self.clients, *([self.server.process] if self.server.process else [])]:
-            process.end()
+        if self._awe is not None:
+            self._awe.close()
+        for client in self.clients:
+            client.end()
+        self.server.close()
 
     @property
     def http(self) -> httpx.Client:
         """Talks to the server; survives its restarts."""
         if self._http is None:
-            self._http = httpx.Client(base_url=self.server.url, timeout=30, trust_env=False)
+            self._http = httpx.Client(base_url=self.server.url, timeout=PATIENCE_S, trust_env=False)
         return self._http
 
     def start_client(
@@ -195,13 +208,11 @@ class AweEnv:
         self.clients.append(client)
         return client
 
-    def awe(self, *arguments: str, within_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def awe(self, *arguments: str, within_s: float = 2 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run the awe command against the server."""
-        return subprocess.run(
-            [str(BIN / "awe"), *arguments],
-            env={**os.environ, "AWE_SERVER": self.server.url},
-            capture_output=True, text=True, timeout=within_s, check=False,
-        )  # fmt: skip
+        if self._awe is None:
+            self._awe = WarmAwe()
+        return self._awe(arguments, {**os.environ, "AWE_SERVER": self.server.url}, within_s)
 
     def data(self, method: str, path: str, **options: Any) -> Any:
         """`data` of a reply; fails with the server's words if it is not a success."""
@@ -216,7 +227,9 @@ class AweEnv:
         job: dict[str, Any] = self.data("GET", f"/job/{job_id}")
         return job
 
-    def wait_for(self, job_id: str, state: str = "completed", within_s: float = 60.0) -> dict[str, Any]:
+    def wait_for(
+        self, job_id: str, state: str = "completed", within_s: float = 2 * PATIENCE_S
+    ) -> dict[str, Any]:
         """Wait until the job is in that state."""
         seen: dict[str, Any] = {}
 

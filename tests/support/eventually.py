@@ -5,6 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+#: Long enough for a machine that is busy with the rest of the suite; nobody waits longer than it takes.
+PATIENCE_S = 60.0
+
 
 class NeverHappened(AssertionError):
     """The condition did not come true in time."""
@@ -13,7 +16,7 @@ class NeverHappened(AssertionError):
 async def eventually(
     condition: Callable[[], bool | Awaitable[bool]],
     *,
-    within_s: float = 10.0,
+    within_s: float = PATIENCE_S,
     every_s: float = 0.01,
     show: Callable[[], Any] | None = None,
 ) -> None:
@@ -34,7 +37,7 @@ async def eventually(
 def eventually_sync(
     condition: Callable[[], bool],
     *,
-    within_s: float = 10.0,
+    within_s: float = PATIENCE_S,
     every_s: float = 0.02,
     show: Callable[[], Any] | None = None,
 ) -> None:

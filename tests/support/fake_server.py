@@ -23,6 +23,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.eventually import PATIENCE_S
+from tests.support.ports import HeldPort
+
 Key = tuple[str, int]
 
 
@@ -82,7 +85,8 @@ class FakeServer:
         self.last_request = 0
         self.changed = asyncio.Condition()
         self.job_id = str(uuid.uuid4())
-        self.url = ""
+        self._held = HeldPort()
+        self.url = f"http://127.0.0.1:{self._held.number}"
         self._server: uvicorn.Server | None = None
         self._served: asyncio.Task[None] | None = None
 
@@ -162,12 +166,12 @@ class FakeServer:
         await self.wake()
         return [unit.id for unit in units]
 
-    async def result(self, work: str, timeout_s: float = 15.0) -> dict[str, Any]:
+    async def result(self, work: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for the accepted report of a workunit."""
         await self.until(lambda: work in self.results, timeout_s)
         return self.results[work]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait for a condition on this server's state."""
         async with asyncio.timeout(timeout_s), self.changed:
             await self.changed.wait_for(condition)
@@ -195,10 +199,9 @@ class FakeServer:
 
     # --- running ---------------------------------------------------------------------------------
 
-    async def start(self, port: int = 0) -> None:
-        """Listen; on the same port again after `stop`, if it is given."""
-        listener = socket.create_server(("127.0.0.1", port))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async def start(self) -> None:
+        """Listen; on the same port again after `shut`."""
+        listener = socket.create_server(("127.0.0.1", self._held.number))
         config = uvicorn.Config(
             self._app(), lifespan="off", log_level="error", ws="none", timeout_graceful_shutdown=1
         )
@@ -216,10 +219,10 @@ class FakeServer:
             await self._served
             self._server = None
 
-    @property
-    def port(self) -> int:
-        """Where it listens, or listened."""
-        return int(self.url.rpartition(":")[2])
+    async def close(self) -> None:
+        """Shut for good."""
+        await self.shut()
+        self._held.close()
 
     def _app(self) -> Starlette:
         return Starlette(

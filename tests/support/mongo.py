@@ -24,22 +24,24 @@ import pytest
 from mongomock_motor import AsyncMongoMockClient
 
 from tests.support.eventually import eventually_sync
+from tests.support.ports import HeldPort
 
 _START = "import sys; from secantus.cli import main; sys.exit(main())"
-_LISTENING = re.compile(r"listening on ([\d.]+:\d+)")
+_LISTENING = re.compile(r"listening on [\d.]+:\d+")
 
 
 class MongoServer:
-    """A SecantusDB process on a free loopback port; its data outlives a restart."""
+    """A SecantusDB process on a free loopback port; its data and its port outlive a restart."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
         self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = "127.0.0.1:0"
+        self._held = HeldPort()
+        self._address = f"127.0.0.1:{self._held.number}"
 
     def start(self) -> None:
-        """Start and wait until it listens; a restart takes the same port."""
+        """Start and wait until it listens."""
         host, port = self._address.split(":")
         log = self._folder / f"log-{uuid.uuid4().hex}"
         command = [sys.executable, "-c", _START, "--host", host, "--port", port]
@@ -50,11 +52,9 @@ class MongoServer:
         def listens() -> bool:
             assert self._process is not None
             assert self._process.poll() is None, log.read_text()
-            found = _LISTENING.search(log.read_text())
-            self._address = found[1] if found else self._address
-            return found is not None
+            return _LISTENING.search(log.read_text()) is not None
 
-        eventually_sync(listens, within_s=30.0, show=log.read_text)
+        eventually_sync(listens, show=log.read_text)
 
     def stop(self) -> None:
         """Stop it, if it runs."""
@@ -67,6 +67,11 @@ class MongoServer:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+    def close(self) -> None:
+        """Stop it for good."""
+        self.stop()
+        self._held.close()
 
     def pause(self) -> None:
         """Let it hang: connections stay, nothing is answered."""
@@ -89,7 +94,7 @@ def mongo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoServ
     server = MongoServer(tmp_path_factory.mktemp("mongo"))
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ async def server() -> AsyncIterator[FakeServer]:
     fake = FakeServer()
     await fake.start()
     yield fake
-    await fake.shut()
+    await fake.close()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import asyncio
 import os
 import time
 
+from tests.support.eventually import PATIENCE_S
+
 
 def marked(mark: str) -> list[int]:
     """Processes, zombies not counted, that carry the mark."""
@@ -36,7 +38,7 @@ async def no_more(mark: str, within_s: float) -> None:
         await asyncio.sleep(0.02)
 
 
-async def appears(mark: str, count: int = 1, within_s: float = 20.0) -> list[int]:
+async def appears(mark: str, count: int = 1, within_s: float = PATIENCE_S) -> list[int]:
     """Wait until so many processes carry the mark."""
     deadline = time.monotonic() + within_s
     while len(found := marked(mark)) < count:

@@ -147,14 +147,13 @@ async def test_a_drained_client_leaves_undelivered_results_in_the_spool(
     daemon = start()
     [work] = await server.add_task(script=["sleep 0.3"])
     await server.until(lambda: any(x["holds"] for x in server.exchanges))
-    port = server.port
     await server.shut()
     daemon.drain("test")
     assert await asyncio.wait_for(daemon.task, 15) == 0  # type: ignore[attr-defined]
     spool = Spool(tmp_path / "work" / "spool")
     assert spool.open() == [(work, 1)]
     spool.close()
-    await server.start(port)
+    await server.start()
 
 
 async def test_a_client_that_never_found_a_server_ends_at_once(tmp_path: Path) -> None:

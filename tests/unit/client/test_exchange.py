@@ -142,10 +142,9 @@ async def test_results_survive_a_server_that_is_away(server: FakeServer, start: 
     out = server.output("out.txt")
     [work] = await server.add_task(script=["sleep 0.3; echo x > out.txt"], outputs=[out])
     await server.until(lambda: any(x["holds"] for x in server.exchanges))
-    port = server.port
     await server.shut()
     await asyncio.sleep(0.8)
-    await server.start(port)
+    await server.start()
     report = await server.result(work)
     assert (report["outcome"], report["attempt"]) == ("done", 1)
     assert server.uploads[out["node"], work, 1] == b"x\n"
@@ -199,7 +198,7 @@ async def test_the_pauses_grow_while_no_server_answers(
         assert len(server.requests) - before < 20
         server.refuse = None
     else:
-        await server.start(server.port)
+        await server.start()
     monkeypatch.undo()
 
 
@@ -243,7 +242,7 @@ async def test_our_token_goes_to_our_server_only(server: FakeServer, start: Make
     assert (await server.result(work))["stdout_tail"] == "hello"
     assert all(h["authorization"] == "CG_TOKEN top-secret" for _, _, _, h in server.requests)
     assert all("authorization" not in h for _, _, _, h in foreign.requests)
-    await foreign.shut()
+    await foreign.close()
 
 
 async def test_a_suspended_client_asks_for_nothing_until_told_otherwise(
@@ -296,7 +295,7 @@ async def test_a_client_that_is_not_welcome_ends_with_the_servers_words(tmp_path
     await fake.start()
     with pytest.raises(Forbidden, match="not with this group"):
         await Daemon(settings_for(fake.url, tmp_path / "w")).run()
-    await fake.shut()
+    await fake.close()
 
 
 async def test_live_logs_are_sent_while_somebody_follows(server: FakeServer, start: MakeDaemon) -> None:

@@ -194,7 +194,7 @@ def refusal(work: str) -> str:
     """The one line that a daemon which may not use this work directory says."""
     command = [sys.executable, "-m", "awe_client.daemon.main", "run"]
     command += ["--server", "http://127.0.0.1:9", "--work", work, "--idle-exit", "1ms"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
     return line

@@ -1,13 +1,13 @@
 """Whatever bytes come, the answer is a value or a clear refusal, quickly."""
 
 import json
-import time
 
 import pytest
 
 from shared_models.errors import AweError, InvalidDocument, TooLarge
 from shared_models.limits import MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_VALUES
 from shared_models.strict_json import read_json
+from tests.support.cost import cpu_below
 
 REFUSED = {
     b"": "empty",
@@ -77,17 +77,14 @@ def test_every_repeated_key_is_named_up_to_twenty() -> None:
     ids=["bytes", "commas", "braces"],
 )
 def test_too_large_is_refused_before_it_costs_anything(raw: bytes) -> None:
-    began = time.perf_counter()
-    with pytest.raises(TooLarge, match=r"the limit is|more than"):
+    with cpu_below(1.0), pytest.raises(TooLarge, match=r"the limit is|more than"):
         read_json(raw)
-    assert time.perf_counter() - began < 1.0
 
 
 def test_a_million_repeated_keys_are_refused_in_time() -> None:
-    began = time.perf_counter()
-    with pytest.raises(AweError, match="more than once"):
-        read_json(b'{"a": {' + b'"k":1,' * 1_000_000 + b'"k":1}}')
-    assert time.perf_counter() - began < 5.0
+    raw = b'{"a": {' + b'"k":1,' * 1_000_000 + b'"k":1}}'
+    with cpu_below(5.0), pytest.raises(AweError, match="more than once"):
+        read_json(raw)
 
 
 def test_reading_agrees_with_the_standard_library() -> None:

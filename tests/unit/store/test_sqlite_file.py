@@ -24,12 +24,12 @@ def test_a_large_file_is_looked_at_for_a_bounded_time(tmp_path: Path) -> None:
             "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 200000) "
             "INSERT INTO nodes (id, doc) SELECT i, '{\"text\":\"' || hex(zeroblob(200)) || '\"}' FROM n"
         )
-        started = time.monotonic()
+        started = time.process_time()
         assert find_damage(db, "integrity_check", 0.01) == []
-        bounded_s = time.monotonic() - started
-        started = time.monotonic()
+        bounded_s = time.process_time() - started
+        started = time.process_time()
         assert find_damage(db, "integrity_check", 600.0) == []
-        assert bounded_s < time.monotonic() - started
+        assert bounded_s < time.process_time() - started
         with pytest.raises(sqlite3.OperationalError, match="syntax"):
             find_damage(db, "nonsense(", 1.0)
 

@@ -1,0 +1,14 @@
+"""What a piece of work costs, however busy the machine is."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def cpu_below(limit_s: float) -> Iterator[None]:
+    """The block takes less than this of the processor's time; waiting for the processor does not count."""
+    began = time.process_time()
+    yield
+    spent = time.process_time() - began
+    assert spent < limit_s, f"{spent:.2f} s of processor time"

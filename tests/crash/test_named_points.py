@@ -39,10 +39,10 @@ def test_a_submit_repeated_with_its_key_makes_one_job(env: AweEnv, point: str) -
 def test_a_grant_repeated_after_the_crash_is_leased_once(env: AweEnv, client: FakeClient, point: str) -> None:
     job_id = env.submit(plain("one", width=2))
     env.server.kill_at(point)
-    client.patience_s = 0.0
+    patience_s, client.patience_s = client.patience_s, 0.0
     with pytest.raises((httpx.TransportError, AssertionError)):
         client.exchange(want=1)
-    client.patience_s = 30.0
+    client.patience_s = patience_s
     env.server.running.wait()
     env.server.start()
     client.register()
@@ -58,10 +58,10 @@ def test_a_report_repeated_after_the_crash_is_accepted_once(
     job_id = env.submit(plain("one"))
     (grant,) = client.fetch()
     env.server.kill_at(point)
-    client.patience_s = 0.0
+    patience_s, client.patience_s = client.patience_s, 0.0
     with pytest.raises((httpx.TransportError, AssertionError)):
         client.exchange(reports=[client.done(grant)])
-    client.patience_s = 30.0
+    client.patience_s = patience_s
     env.server.running.wait()
     env.server.start()
     client.request_id -= 1  # the same exchange again

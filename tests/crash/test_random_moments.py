@@ -57,7 +57,7 @@ def test_a_split_job_completes_with_each_rank_accepted_once(env: AweEnv, client:
     killer = threading.Thread(target=kill_again_and_again)
     killer.start()
     accepted: dict[str, int] = {}
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 200
     try:
         while len(accepted) < 20 and time.monotonic() < deadline:
             for grant in client.fetch(3, wait_s=0.2):
@@ -91,13 +91,13 @@ def test_no_job_stays_open_when_all_its_work_is_done(env: AweEnv, client: FakeCl
         report = client.done(grant, b"x")
         killer = threading.Timer(rng.uniform(0.0, 0.05), env.server.running.kill)
         killer.start()
-        client.patience_s = 0.0
+        patience_s, client.patience_s = client.patience_s, 0.0
         try:
             client.exchange(reports=[report])
             answered = True
         except (httpx.TransportError, AssertionError):
             answered = False
-        client.patience_s = 30.0
+        client.patience_s = patience_s
         killer.join()
         env.server.start()
         if not answered:

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.eventually import PATIENCE_S
+
 Reply = dict[str, Any]
 
 
@@ -40,7 +42,7 @@ class FakeClient:
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
     request_id: int = 0
     held: dict[str, Grant] = field(default_factory=dict)
-    patience_s: float = 30.0
+    patience_s: float = 2 * PATIENCE_S
     lost: int = 0  #: results the server did not want
     _http: httpx.Client | None = None
 

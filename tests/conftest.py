@@ -1,5 +1,6 @@
 """Fixtures that every test may use, and which tests have to stay together when the suite runs in parallel."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -24,6 +25,12 @@ class Together(LoadScopeScheduling):
         if not nodeid.startswith(SHARING):
             return nodeid
         return nodeid.partition("::")[0] + ("[mongodb]" if "[mongodb" in nodeid else "")
+
+
+def pytest_configure() -> None:
+    """Let tests send signals: under nohup, or in a shell's background, they are ignored, here and in children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:

@@ -28,7 +28,7 @@ class Together(LoadScopeScheduling):
 
 
 def pytest_configure() -> None:
-    """Let tests send signals: under nohup, or in a shell's background, they are ignored, here and in children."""
+    """Let tests send signals: under nohup, and in a shell's background, they are ignored by all children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -104,7 +104,7 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     outputs = [_output_row(task, file) for task in shown.tasks for file in task.outputs]
     if outputs:
         print_line("")
-        print_table(("TASK", "OUTPUT", "BYTES", "NODE"), outputs)
+        print_table(("TASK", "OUTPUT", "BYTES", "NODE", "URL"), outputs)
     if moving:
         print_line("")
         print_table(("WORKUNIT", "FILES", "DONE", "OF"), moving)
@@ -121,10 +121,10 @@ def _moving(awe: AweClient, job_id: str) -> list[tuple[str, ...]]:
 
 
 def _output_row(task: TaskView, file: IOView) -> tuple[str, ...]:
-    """An output with its size and node, once it has a file."""
-    has_file = task.state == TaskState.COMPLETED and file.node not in ("", "-")
-    size, node = (str(file.size), file.node) if has_file else ("-", "-")
-    return task.task_name, file.filename, size, node
+    """An output with its size, its node if it is one, and its address, once it has a file."""
+    has_file = task.state == TaskState.COMPLETED and bool(file.url)
+    size, node, url = (str(file.size), file.node or "-", file.url) if has_file else ("-", "-", "-")
+    return task.task_name, file.filename, size, node, url
 
 
 def _task_row(task: TaskView) -> tuple[str | Text, ...]:

@@ -14,11 +14,13 @@ from urllib.parse import quote
 
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.scheduler.places import stage_places_of
+from awe_server.scheduler.state import State
 from awe_server.scheduler.views import job_document
 from awe_server.store.base import Delete, DeleteWhere, Document, Match, Query
 from shared_models.errors import AweError, NodeNotFound
 from shared_models.ids import JobId
-from shared_models.states import JobState
+from shared_models.states import JobState, TaskState
 from shared_models.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,8 @@ class Expiry:
             job = job_document(live)
         if job is None or not _has_expired(job, now) or not self._engine.retire(job_id):
             return False
+        if places := await self._staged(job_id):
+            await self._engine.do(State.delete_places, places, job_id)
         await self._engine.put(
             Delete("jobs", job_id),
             DeleteWhere("workunits", "jobid", job_id),
@@ -85,6 +89,14 @@ class Expiry:
         log.info("job_expired", extra={"job_id": job_id})
         await self._remove_files([job_id])
         return True
+
+    async def _staged(self, job_id: JobId) -> list[str]:
+        """Where attempts of tasks that were never completed may have left files beside their targets."""
+        found: list[str] = []
+        async for task in self._engine.scan("tasks", [Match("jobid", (job_id,))]):
+            if task["_is_cut"] and task["state"] != TaskState.COMPLETED:
+                found += stage_places_of(task["id"], task["outputs"])
+        return found
 
     async def _sweep_leftovers(self) -> None:
         """What is left of jobs that are gone: a crash may have come between a job and the rest of it, or,

@@ -30,7 +30,7 @@ def task_finished(
     things = left_behind(task)
     task.outputs = with_outputs(task.outputs, outputs)
     state.delete_nodes(ctx, things.nodes)
-    state.delete_places(ctx, things.places, task.job)
+    state.delete_places(ctx, things.places, task.job.id)
     if remark:
         task.notes = note(task.notes, remark)
     close_task(state, ctx, task)

@@ -222,7 +222,7 @@ def _remove(state: State, ctx: Context, job: Job) -> None:
     changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
     _remove_documents(state, ctx, job.id, made_for(job.tasks).nodes)
-    state.delete_places(ctx, [place for task in job.tasks for place in stage_places(task)], job)
+    state.delete_places(ctx, [place for task in job.tasks for place in stage_places(task)], job.id)
     if any(task.keep_failed for task in job.tasks):
         state.emit(DeleteNodes(ctx.new_token(), (), job=job.id))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from awe_server.scheduler.entities import Document, Task
 from shared_models.file_urls import is_file_url, path_of, url_of
+from shared_models.ids import TaskId
 from shared_models.object_urls import is_object_url
 from shared_models.staging import stage_folder
 
@@ -73,8 +74,13 @@ def to_delete(tasks: Iterable[Task]) -> Things:
 
 def stage_places(task: Task) -> tuple[str, ...]:
     """The folders in which attempts of a task stage outputs beside their targets."""
-    paths = (path_of(io["url"]) for io in task.outputs if is_file_url(io["url"]))
-    return tuple(url_of(f"{stage_folder(path, task.id)}/") for path in paths)
+    return stage_places_of(task.id, task.outputs)
+
+
+def stage_places_of(task_id: TaskId, outputs: Iterable[Document]) -> tuple[str, ...]:
+    """As `stage_places`, for a task that is not in memory."""
+    paths = (path_of(io["url"]) for io in outputs if is_file_url(io["url"]))
+    return tuple(url_of(f"{stage_folder(path, task_id)}/") for path in paths)
 
 
 def shock_place(io: Document) -> str:

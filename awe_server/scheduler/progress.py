@@ -173,5 +173,5 @@ def _complete_job(state: State, ctx: Context, job: Job) -> None:
     state.record("JD", jobid=job.id)
     things = to_delete(job.tasks)
     state.delete_nodes(ctx, things.nodes)
-    state.delete_places(ctx, things.places, job)
+    state.delete_places(ctx, things.places, job.id)
     state.forget_later(job)

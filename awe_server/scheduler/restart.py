@@ -80,7 +80,7 @@ def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> N
     """
     things = made_for(tasks)
     state.delete_nodes(ctx, things.nodes)
-    state.delete_places(ctx, things.places, job)
+    state.delete_places(ctx, things.places, job.id)
     ids = {task.id for task in tasks}
     for client in state.clients.values():
         if client.skip:

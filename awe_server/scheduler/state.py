@@ -129,11 +129,11 @@ class State:
         for start in range(0, len(node_ids), MAX_NOTED_NODES):
             self.emit(DeleteNodes(ctx.new_token(), tuple(node_ids[start : start + MAX_NOTED_NODES])))
 
-    def delete_places(self, ctx: Context, places: Sequence[str], job: Job) -> None:
+    def delete_places(self, ctx: Context, places: Sequence[str], job_id: JobId) -> None:
         """Ask the runtime to remove what is elsewhere, in pieces as for `delete_nodes`."""
         for start in range(0, len(places), MAX_NOTED_NODES):
             some = tuple(places[start : start + MAX_NOTED_NODES])
-            self.emit(DeletePlaces(ctx.new_token(), some, job.id))
+            self.emit(DeletePlaces(ctx.new_token(), some, job_id))
 
     def record(self, code: str, **fields: Any) -> None:
         """Note that something happened."""

@@ -95,7 +95,8 @@ class FileSink:
                 fact = FileFact(source.stat().st_size, "", "")
             else:
                 source = stage / _WHOLE
-                fact = _join(stage, source, wanted)
+                joined = _join(stage, source, wanted)
+                fact = FileFact(joined.size, joined.md5, "")
             _mark(stage, {"key": wanted.key, "version": _version(source), "md5": fact.md5})
             source.replace(target)
             fsync_folder(folder)

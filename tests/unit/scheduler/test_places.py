@@ -1,0 +1,51 @@
+"""Where outputs are: what is set back, removed, and left alone."""
+
+from typing import Any
+
+from awe_server.scheduler.places import left_behind, made_for, to_delete
+from awe_server.scheduler.state import Task
+from shared_models.documents import IO_DEFAULTS
+from shared_models.ids import TaskId
+from shared_models.staging import stage_folder
+
+
+class FakeTask:
+    id = TaskId("job_t")
+    is_cut = True
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+
+
+def a_task(*outputs: dict[str, Any], inputs: tuple[dict[str, Any], ...] = ()) -> Task:
+    task = FakeTask()
+    task.outputs = [{**IO_DEFAULTS, **io} for io in outputs]
+    task.inputs = [{**IO_DEFAULTS, **io} for io in inputs]
+    return task  # type: ignore[return-value]
+
+
+OWN = {"filename": "own", "node": "n1"}
+WAITING = {"filename": "waits", "url": "http://x/y", "_staging": "n2"}
+SHOCK = {"filename": "shock", "host": "http://shock", "node": "n3", "url": "http://shock/node/n3?download"}
+UPDATE = {"filename": "update", "type": "update", "node": "n4", "_staging": "n5"}
+FILE = {"filename": "file", "url": "file:///d/out"}
+S3 = {"filename": "s3", "url": "s3://bucket/key"}
+STAGE = f"file://{stage_folder('/d/out', TaskId('job_t'))}/"
+
+
+def test_what_was_made_for_outputs_is_ours_and_nothing_else() -> None:
+    things = made_for([a_task(OWN, WAITING, SHOCK, UPDATE, FILE, S3)])
+    assert things.nodes == ("n1", "n2", "n5")
+    assert things.places == ("http://shock/node/n3", STAGE)
+
+
+def test_a_completed_task_leaves_only_the_way_behind() -> None:
+    things = left_behind(a_task(OWN, WAITING, SHOCK, UPDATE, FILE))
+    assert (things.nodes, things.places) == (("n2", "n5"), (STAGE,))
+
+
+def test_what_is_to_be_deleted_is_deleted_where_it_is() -> None:
+    marked = [{**io, "delete": True} for io in (OWN, SHOCK, FILE, S3)]
+    given = {"filename": "in", "node": "n9", "delete": True}
+    things = to_delete([a_task(*marked, WAITING, inputs=(given, {"filename": "kept", "node": "n8"}))])
+    assert things.nodes == ("n9", "n1")
+    assert things.places == ("http://shock/node/n3", "file:///d/out", "s3://bucket/key")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from awe_server.runtime.expiry import Expiry
-from awe_server.scheduler.jobs import set_expiration, suspend_job
+from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
 from awe_server.store.base import Collection, Page, Put, Query
 from shared_models.errors import JobNotFound
 from shared_models.ids import JobId
+from shared_models.staging import stage_path
 from tests.support.eventually import eventually
 from tests.unit.runtime.site import Site, stream
 from tests.unit.runtime.workshop import done, task
@@ -75,6 +76,28 @@ async def test_an_expired_job_leaves_nothing_behind(site: Site) -> None:
     assert site.engine.events.since(0, job_id=job_id)[-1]["code"] == "JE"
     assert await left(site, other) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 1}
     assert (site.root / "logs" / other).exists()
+
+
+async def test_what_attempts_staged_beside_shared_files_goes_with_the_job(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    site = Site(tmp_path, file_roots=(str(root),))
+    await site.start()
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}]))
+    await site.until(job_id, "queued")
+    await site.engine.do(delete_job, job_id)
+    await expire(site, job_id)
+    site.hands.wall_s += 61
+    _, (stored,) = await site.engine.job_documents(job_id)
+    outputs = [{**stored["outputs"][0], "node": "", "url": f"file://{root}/out.txt"}]
+    await site.engine.put(Put("tasks", {**stored, "outputs": outputs}))
+    staged = root / stage_path(f"{root}/out.txt", stored["id"], 0, 1)
+    staged.parent.mkdir()
+    staged.touch()
+    assert await sweep(site).once() == 1
+    await eventually(lambda: not list(root.iterdir()))
+    await site.engine.stop()
+    assert site.fatal == []
 
 
 async def test_a_suspended_job_never_expires(site: Site) -> None:

@@ -25,7 +25,7 @@ from shared_models.limits import MIB
 
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
 PROCESSES = 2
-FOREIGN_PROCESSES = 4  #: they wait for other hosts most of the time
+FOREIGN_PROCESSES = 8  #: they wait for other hosts most of the time
 _PACKAGES = str(Path(__file__).parents[2])
 
 

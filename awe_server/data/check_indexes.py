@@ -1,7 +1,7 @@
 """Look at the indexes of files elsewhere while no server runs.
 
-What is wrong with one costs nothing: it is built again when it is needed. One that nobody needs any more is no
-fault: the server removes it by and by.
+What is wrong with one costs nothing: it is built again when it is needed. One that nobody needs any more is
+no fault: the server removes it by and by.
 """
 
 import os
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[0-9a-f]{64}\.(?:line|record|chunkrecord)\.idx")
 
 
 def check_indexes(report: Report, root: Path, nodes: Path) -> None:
-    """Read every index file below `root` and say what is wrong in the report, whose paths begin at `nodes`."""
+    """Read every index file below `root` and report what is wrong; the report's paths begin at `nodes`."""
     for path in sorted(Path(entry.path) for entry in walk(root)):
         shown = os.path.relpath(path, nodes)
         if path.name.startswith(TEMPORARY_PREFIX):

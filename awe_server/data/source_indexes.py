@@ -24,12 +24,17 @@ from shared_models.errors import NoIndex, NoSpace
 
 #: Younger files are left alone: the task that they were made for may not be known to need them yet.
 YOUNG_S = 600.0
+MAX_AT_ONCE = 2  #: scans of files of one host
 
 
 def key_of(place: Place) -> str:
     """The key of a file's indexes."""
     version = place.version or secrets.token_hex(16)
     return hashlib.sha256(f"{place.url}\n{version}\n{place.size_bytes}".encode()).hexdigest()
+
+
+def _host_of(place: Place) -> str:
+    return "/".join(place.url.split("/", 3)[:3])
 
 
 class SourceIndexes:
@@ -41,6 +46,7 @@ class SourceIndexes:
         self._builder = IndexBuilder()
         self._files = IndexFiles()
         self._facts: dict[tuple[str, str], IndexFact] = {}  #: of those that were built since the start
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def build(self, key: str, place: Place, kind: str, name: str) -> IndexFact:
@@ -55,7 +61,8 @@ class SourceIndexes:
             if known is not None and await to_thread.run_sync(self._touch, key, kind):
                 return known
             await to_thread.run_sync(self._require_space)
-            fact = await self._builder.build_foreign(self._root / key, kind, name, place)
+            async with self._turns.setdefault(_host_of(place), asyncio.Semaphore(MAX_AT_ONCE)):
+                fact = await self._builder.build_foreign(self._root / key, kind, name, place)
             self._facts[key, kind] = fact
             return fact
 

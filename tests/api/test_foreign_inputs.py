@@ -231,6 +231,10 @@ async def test_a_host_that_is_away_is_asked_again_and_then_the_task_is_refused(
     assert "input file reads.fastq: 127.0.0.1" in job["notes"]
     assert job["notes"].endswith("its host answers 503; tried for 5 s")
 
+    places.web.faults.clear()
+    await api.ok("PUT", f"/job/{job['id']}?resume")
+    assert (await queued(api, job))["totalwork"] == 4
+
 
 async def test_a_host_that_is_away_stops_nobody_who_wants_all(api: Api, places: Places) -> None:
     url = places.put("web", LARGE)

@@ -97,6 +97,7 @@ class Daemon:
         self._hurried = False
         self._suspended = False
         self._disk_is_low = False
+        self._disk_told = 0  #: free bytes, when the newest exchange was made up
         self._busy_at = time.monotonic()
         self._spooled: list[AttemptKey] = []
         self._done_working = asyncio.Event()
@@ -217,7 +218,9 @@ class Daemon:
                 shown = now
             if now - self._loop.begun_at >= PROGRESS_S and self._workshop.progress():
                 self._loop.notify()
-            self._make_room()
+            if self._make_room() - self._disk_told > self._settings.free_floor_bytes:
+                # The request that waits tells of so little that nothing may be given to us.
+                self._loop.notify()
             if now - swept >= SWEEP_S:
                 self._workdirs.sweep()
                 await self._containers.sweep()
@@ -274,7 +277,7 @@ class Daemon:
         Nothing while draining, suspended, short of disk, or unable to start processes.
         """
         load = self._workshop.load()
-        disk = self._make_room()
+        disk = self._disk_told = self._make_room()
         trouble = self._trouble(disk)
         want = 0
         if not (self._draining or self._suspended or self._disk_is_low):

@@ -198,7 +198,7 @@ class _Look:
         if delays:
             waiting = f"{_count(len(delays), 'workunit')} {_verb(len(delays))}"
             parts.append(f"{waiting} tried again in {self._until(min(delays))}")
-        return ", ".join(parts) or "its turn comes at the next look"
+        return f"{', '.join(parts) or 'its turn comes at the next look'}{_failed_before(task)}"
 
     def _parents(self, task: Task) -> str:
         undone = [t for id in task.depends_on if (t := self._state.tasks[id]).state not in DONE_TASKS]

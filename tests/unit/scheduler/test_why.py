@@ -205,6 +205,10 @@ def test_running_work(world: World) -> None:
     world.done(two)
     world.pass_s(2.5)
     assert why(world, job) == "1 workunit is tried again in 10 s"
+    other = world.submit(a_job().task("t1", retry_delay_s=12.0))
+    world.fail(world.checkout()[0].unit, message="no space left")
+    told = "1 workunit is tried again in 12 s; 1 workunit failed before: no space left"
+    assert why(world, other) == told
 
 
 def test_failures_are_told_while_nobody_is_left_to_try_again(world: World) -> None:

@@ -33,7 +33,7 @@ from shared_models.times import rfc3339
 class Grant:
     """One attempt that a client was given."""
 
-    __slots__ = ("attempt", "part", "rank", "sent", "task", "token", "unit")
+    __slots__ = ("attempt", "part", "rank", "task", "token", "unit")
 
     def __init__(self, unit: Workunit, part: str) -> None:
         self.unit = unit
@@ -41,7 +41,6 @@ class Grant:
         self.rank = unit.rank
         self.attempt = unit.attempt
         self.token = unit.token
-        self.sent = 1  #: to how many requests it was the answer
         self.part = part  #: units of the index, "3-4"; "" when nothing is cut
 
     @property

@@ -17,9 +17,6 @@ from shared_models.errors import LeaseLost, StaleExchange, WorkunitNotFound
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.messages import ExchangeRequest, ReportResult, ResultMessage
 
-#: So often a grant is sent to a client that does not list it; then it is queued again.
-MAX_SENT = 3
-
 
 @dataclass(slots=True)
 class ExchangeReply:
@@ -78,7 +75,7 @@ def exchange(
         reply.results.append({"work": r.work, "attempt": r.attempt or 0, "result": result})
     may_get = client.is_live and not state.queue_suspended
     if before and may_get:
-        client.last_grants = _unseen(client, before, x)
+        client.last_grants = _unseen(client, before, x, ctx.now_s - state.rules.lease_s)
     _compare(state, ctx, client, x, reply)
     reply.suspended, reply.suspend_reason = client.suspended, client.suspend_reason
     if x.leaving:
@@ -122,23 +119,22 @@ def _compare(state: State, ctx: Context, client: Client, x: ExchangeRequest, rep
         )
 
 
-def _unseen(client: Client, before: list[Grant], x: ExchangeRequest) -> list[Grant]:
+def _unseen(client: Client, before: list[Grant], x: ExchangeRequest, since_s: float) -> list[Grant]:
     """Grants of the request before whose reply the client did not see: they are given to it again.
 
-    Also if it asks for fewer now, or none: that it would not have done with them in hand.
+    Also if it asks for fewer now, or none: that it would not have done with them in hand. A client that gives
+    up one waiting request after the other, as commands end, may miss many; what it has not taken since
+    `since_s` it never will, and is queued again.
     """
     listed = set(x.holds)
-    unseen = [
+    return [
         g
         for g in before
         if g.is_held
         and client.holds.get(g.workunit_id) is g.unit
         and (g.workunit_id, g.attempt) not in listed
-        and g.sent < MAX_SENT
+        and g.unit.checkout_s > since_s
     ]
-    for g in unseen:
-        g.sent += 1
-    return unseen
 
 
 def _give(state: State, ctx: Context, client: Client, x: ExchangeRequest, reply: ExchangeReply) -> None:

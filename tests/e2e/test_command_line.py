@@ -294,15 +294,15 @@ def test_show_by_id_and_by_jid(site: AweEnv) -> None:
     assert job["tasks"][0]["outputs"][0]["node"] in by_id
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", rows["submitted"])
     assert rows["submitted"] in said(site.awe("jobs"))
-    assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", said(site.awe("node", "ls")))
+    assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\tnever\n", said(site.awe("node", "ls")))
     assert answered(site.awe("show", job["jid"], "--json")) == answered(site.awe("show", job["id"], "--json"))
 
 
 def test_show_names_no_node_for_an_output_that_has_no_file_yet(site: AweEnv) -> None:
     waiting = held(site, "--output", "made.txt", "--", "true")
     shown = said(site.awe("show", waiting["id"]))
-    assert "run\tmade.txt\t-\t-\n" in shown
-    assert "run\tstdout.txt\t-\t-\n" in shown
+    assert "run\tmade.txt\t-\t-\t-\n" in shown
+    assert "run\tstdout.txt\t-\t-\t-\n" in shown
     said(site.awe("rm", waiting["id"]))
 
 
@@ -573,7 +573,7 @@ def test_nodes_are_put_listed_got_and_removed(site: AweEnv, tmp_path: Path) -> N
     ]
     assert times == sorted(times, reverse=True)
     rows = [line.split("\t") for line in said(site.awe("node", "ls", "--limit", "3")).splitlines()]
-    assert rows[0] == ["ID", "SIZE", "NAME", "CREATED"]
+    assert rows[0] == ["ID", "SIZE", "NAME", "CREATED", "EXPIRES"]
     assert [row[0] for row in rows[1:]] == ids[::-1]
 
     folder = tmp_path / "down"

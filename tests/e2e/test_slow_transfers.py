@@ -16,15 +16,20 @@ def test_a_slow_input_shows_its_progress_until_it_is_there(
         env.server.start()
         env.start_client(slots=1)
         url = files.put("in.bin", bytes(size))
-        files.block_delay_s = 0.1
+        files.block_delay_s = 0.3
         task = {"taskid": "0", "cmd": {"name": "true"}, "inputs": [{"filename": "in.bin", "url": url}]}
         job_id = env.submit({"tasks": [task]})
         work = f"/work/{job_id}_0_0"
-        eventually_sync(lambda: any("progress" in unit for unit in env.data("GET", "/work")), within_s=20)
+
+        def has_begun() -> bool:
+            return any(unit.get("progress", {}).get("bytes", 0) > 0 for unit in env.data("GET", "/work"))
+
+        eventually_sync(has_begun, within_s=60)
         first = env.data("GET", work)["progress"]
         assert first["stage"] == "fetching"
         assert 0 < first["bytes"] < size == first["total_bytes"]
         assert "fetching files" in env.data("GET", f"{work}?why")[0]["reason"]
         assert "fetching" in env.awe("show", job_id).stdout
+        files.block_delay_s = 0.0
         env.wait_for(job_id)
         assert "progress" not in env.data("GET", work)

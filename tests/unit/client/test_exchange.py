@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from awe_client.daemon import logs
+from awe_client.daemon.servers import Patience
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, refusal
 from tests.unit.client.conftest import MakeDaemon, settings_for
@@ -343,7 +344,7 @@ async def test_what_can_never_run_here_is_given_back_with_the_reason(
 async def test_one_report_that_the_server_cannot_take_does_not_hold_up_the_others(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, status: int, code: str
 ) -> None:
-    monkeypatch.setattr("awe_client.daemon.servers.BACKOFF_BASE_S", 0.01)
+    monkeypatch.setitem(Patience.__init__.__kwdefaults__, "base_s", 0.01)  # type: ignore[arg-type]
     server.poison = refusal(status, code, "reports[0].message: no")
     start()
     [bad] = await server.add_task(script=["echo poison"])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.servers import Patience
 from tests.support.cutting import CuttingProxy
 from tests.support.fake_server import FakeServer, Unit, refusal
 from tests.support.shock import ShockServer
@@ -334,7 +335,7 @@ async def test_an_interrupted_upload_is_sent_again_and_counts_once(
         script=["cp in.bin out.bin"], inputs=[server.input("in.bin", data)], outputs=[out]
     )
     with CuttingProxy(server.url, up=[1_000_000] * 40) as proxy:
-        monkeypatch.setattr("awe_client.daemon.servers.BACKOFF_BASE_S", 0.01)
+        monkeypatch.setitem(Patience.__init__.__kwdefaults__, "base_s", 0.01)  # type: ignore[arg-type]
         start(servers=(proxy.url,))
         await server.until(lambda: proxy.cuts >= 3, 30)
         proxy.up.clear()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -305,10 +306,10 @@ async def test_only_so_many_scans_run_at_once(nodes: NodeStore, monkeypatch: pyt
     most = 0
     plain = IndexBuilder._in_process
 
-    async def counted(self: IndexBuilder, blob: Path, kind: str, name: str) -> tuple[int, str]:
+    async def counted(self: IndexBuilder, *asked: Any) -> IndexFact:
         nonlocal most
         most = max(most, len(self._running) + 1)
-        return await plain(self, blob, kind, name)
+        return await plain(self, *asked)
 
     monkeypatch.setattr(IndexBuilder, "_in_process", counted)
     for _ in range(4):

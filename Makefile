@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-# Tests wait more than they compute: more of them run at once than there are cores.
+# Tests wait and compute by turns: with this many at once two cores are always busy.
 WORKERS ?= 4
 
 .PHONY: help setup demo test check lint format types coverage bench large lock clean

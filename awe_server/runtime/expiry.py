@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.sweep import sweep_every
 from awe_server.scheduler.places import stage_places_of
 from awe_server.scheduler.state import State
 from awe_server.scheduler.views import job_document
 from awe_server.store.base import Delete, DeleteWhere, Document, Match, Query
-from shared_models.errors import AweError, NodeNotFound
+from shared_models.errors import NodeNotFound
 from shared_models.ids import JobId
 from shared_models.states import JobState, TaskState
 from shared_models.times import rfc3339
@@ -41,13 +42,8 @@ class Expiry:
         self._leftovers_s = 0.0  #: monotonic; when to look for leftovers next
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep that fails is repeated at the next turn."""
-        while True:
-            try:
-                await self.once()
-            except (AweError, OSError) as exc:
-                log.warning("sweep_failed", extra={"reason": str(exc)})
-            await asyncio.sleep(self._every_s)
+        """Sweep until cancelled."""
+        await sweep_every(self._every_s, self.once)
 
     async def once(self) -> int:
         """Remove what has expired by now; how many jobs that were."""

@@ -1,12 +1,11 @@
 """Remove the indexes of files elsewhere that no unfinished task needs."""
 
-import asyncio
 import logging
 
 from awe_server.data.source_indexes import SourceIndexes
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.sweep import sweep_every
 from awe_server.scheduler.state import DONE_TASKS, State
-from shared_models.errors import AweError
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +19,8 @@ class IndexSweep:
         self._every_s = every_s
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep that fails is repeated at the next turn."""
-        while True:
-            try:
-                await self.once()
-            except (AweError, OSError) as exc:
-                log.warning("sweep_failed", extra={"reason": str(exc)})
-            await asyncio.sleep(self._every_s)
+        """Sweep until cancelled."""
+        await sweep_every(self._every_s, self.once)
 
     async def once(self) -> int:
         """Remove what is not needed; how many files that were."""

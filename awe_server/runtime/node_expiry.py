@@ -1,15 +1,14 @@
 """Remove nodes whose time has come, but nothing that an unfinished job uses."""
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
 from awe_server.data.documents import EARLIEST
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.sweep import sweep_every
 from awe_server.scheduler.state import ENDED_JOBS, State, Task
 from awe_server.store.base import Document, Match, Query
-from shared_models.errors import AweError
 from shared_models.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -26,13 +25,8 @@ class NodeExpiry:
         self._every_s = every_s
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep that fails is repeated at the next turn."""
-        while True:
-            try:
-                await self.once()
-            except (AweError, OSError) as exc:
-                log.warning("sweep_failed", extra={"reason": str(exc)})
-            await asyncio.sleep(self._every_s)
+        """Sweep until cancelled."""
+        await sweep_every(self._every_s, self.once)
 
     async def once(self) -> int:
         """Remove what has expired by now; how many nodes that were."""

@@ -228,7 +228,7 @@ class StoreUnavailable(Unavailable):
 
 
 class NotConfirmed(StoreUnavailable):
-    """It was accepted, but the store has not confirmed it: it may still be carried out.
+    """It was accepted, but the store has not confirmed it ({reason}): it may still be carried out.
 
     Only what means the same when it arrives twice may be repeated.
     """

@@ -110,9 +110,11 @@ async def _confirmed(engine: Engine, job_id: JobId) -> JobAndTasks:
     try:
         return await engine.job_documents(job_id)
     except (StoreUnavailable, ShuttingDown) as exc:
+        reason = exc.fields.get("reason", exc.message)
         raise NotConfirmed(
-            f"job {job_id} was accepted, but the store has not confirmed it: it may still be carried out. "
-            f"Look for it with GET /job/{job_id}, or repeat this with the same Idempotency-Key and no other"
+            f"job {job_id} was accepted, but the store has not confirmed it ({reason}): it may still be "
+            f"carried out. Look for it with GET /job/{job_id}, or repeat this with the same Idempotency-Key "
+            f"and no other"
         ) from exc
 
 

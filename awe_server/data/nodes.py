@@ -132,10 +132,10 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
             async with self._lock(content.node_id):
                 await self._put_with_file(document, dedup=dedup)
         except NotConfirmed as exc:
-            id = document["id"]
+            id, reason = document["id"], exc.fields["reason"]
             raise NotConfirmed(
-                f"node {id} was accepted, but the store has not confirmed it: it may still be made. "
-                f"Look for it with GET /node/{id} before you send it again"
+                f"node {id} was accepted, but the store has not confirmed it ({reason}): it may still be "
+                f"made. Look for it with GET /node/{id} before you send it again"
             ) from exc
         return document
 

@@ -36,7 +36,7 @@ class Batch(Generic[A]):
 class _Waiting:
     """Requests that wait for one batch. They share a deadline, set by the first of them."""
 
-    def __init__(self, wait_s: float, too_late: Callable[[], None]) -> None:
+    def __init__(self, wait_s: float, too_late: Callable[[], str]) -> None:
         self._wait_s = wait_s
         self._too_late = too_late
         self._futures: list[asyncio.Future[None]] = []
@@ -53,8 +53,8 @@ class _Waiting:
             self._timer = asyncio.get_running_loop().call_later(self._wait_s, self._give_up)
 
     def _give_up(self) -> None:
-        self._too_late()
-        self.fail(StoreUnavailable())
+        reason = self._too_late()
+        self.fail(StoreUnavailable(f"The store does not answer ({reason}); try again.", reason=reason))
 
     def _drain(self) -> list[asyncio.Future[None]]:
         if self._timer is not None:
@@ -71,7 +71,7 @@ class _Waiting:
     def fail(self, error: AweError) -> None:
         for future in self._drain():
             if not future.done():
-                future.set_exception(type(error)(error.message))
+                future.set_exception(type(error)(error.message, **error.fields))
 
     def absorb(self, other: "_Waiting") -> None:
         """Take over those who waited for a batch that joined this one."""
@@ -169,9 +169,10 @@ class Committer(Generic[A]):
     def _new_waiting(self) -> _Waiting:
         return _Waiting(self._commit_wait_s, self._too_late)
 
-    def _too_late(self) -> None:
-        """A batch was not written in the time that requests wait."""
+    def _too_late(self) -> str:
+        """A batch was not written in the time that requests wait; returns why, as far as is known."""
         self._note_trouble(self.trouble or f"no answer within {self._commit_wait_s:g} s")
+        return self.trouble
 
     def _note_trouble(self, reason: str) -> None:
         if not self.trouble:

@@ -180,7 +180,7 @@ class Engine(JobDocuments):
         try:
             await self._committer.settled()
         except (StoreUnavailable, ShuttingDown) as exc:
-            raise NotConfirmed from exc
+            raise NotConfirmed(reason=exc.fields.get("reason", exc.message)) from exc
 
     async def answering(self) -> None:
         """Return once the store answers, as far as is known; for what must not be begun twice.

@@ -79,10 +79,12 @@ async def test_the_first_submit_may_come_true_and_all_later_ones_have_begun_noth
     away.now = True
     status, code, first, again = await post(api, "/job", json=JOB)
     assert (status, code, again) == (503, "not_confirmed", False)
-    assert "may still be carried out" in first
+    assert "has not confirmed it (disk full): it may still be carried out" in first
     for _ in range(2):
-        status, code, _, again = await post(api, "/job", json=JOB)
+        status, code, text, again = await post(api, "/job", json=JOB)
         assert (status, code, again) == (503, "store_unavailable", True)
+        assert text == "The store does not answer (disk full); try again."
+    assert (await api.http.get("/job")).json()["error"] == [text]
     await back(api, away)
     [job] = (await api.http.get("/job")).json()["data"]
     assert f"GET /job/{job['id']}" in first
@@ -110,6 +112,7 @@ async def test_the_first_node_may_come_true_and_all_later_ones_have_begun_nothin
     away.now = True
     _, code, text, again = await post(api, "/node", **body)
     assert (code, again) == ("not_confirmed", False)
+    assert "(disk full)" in text
     for _ in range(2):
         assert (await post(api, "/node", **body))[1] == "store_unavailable"
     await back(api, away)
@@ -125,6 +128,7 @@ async def test_a_report_may_be_repeated_until_it_is_confirmed(api: Api, away: Aw
     for _ in range(2):
         reply = await api.http.put(path)
         assert reply.status_code == 503
+        assert "has not confirmed it (disk full)" in reply.json()["error"][0]
     await back(api, away)
     assert await api.report(work) == "ok"
     assert (await api.ok("GET", f"/job/{job['id']}"))["state"] == "completed"

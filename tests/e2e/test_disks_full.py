@@ -161,6 +161,7 @@ def test_both_disks_full_lose_nothing_and_work_goes_on_with_room(both: AweEnv) -
     eventually_sync(lambda: "disk is full" in both.http.get("/health").text, within_s=30)
     refused = both.http.get(f"/job/{running}")
     assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert "disk is full" in refused.json()["error"][0]
     for ballast in ballasts:
         ballast.unlink()
     eventually_sync(lambda: both.http.get("/health").status_code == 200, within_s=30)

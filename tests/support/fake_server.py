@@ -75,6 +75,7 @@ class FakeServer:
         self.results: dict[str, dict[str, Any]] = {}
         self.reports: list[dict[str, Any]] = []
         self.uploads: dict[tuple[str, str, int], bytes] = {}
+        self.kept: dict[Key, bytes] = {}  #: what failed attempts left
         self.logs: dict[tuple[str, int, str], bytes] = {}
         self.requests: list[tuple[float, str, str, dict[str, str]]] = []
         self.exchanges: list[dict[str, Any]] = []
@@ -229,6 +230,7 @@ class FakeServer:
             routes=[
                 Route("/client", self._guard(self._register), methods=["POST"]),
                 Route("/client/{client}/exchange", self._guard(self._exchange), methods=["POST"]),
+                Route("/node", self._guard(self._keep), methods=["POST"]),
                 Route("/node/{node}", self._guard(self._get_node), methods=["GET"]),
                 Route("/node/{node}", self._guard(self._put_node), methods=["PUT"]),
                 Route("/work/{work:path}/log/{name}", self._guard(self._put_log), methods=["PUT"]),
@@ -384,16 +386,21 @@ class FakeServer:
 
         async def body() -> AsyncIterator[bytes]:
             step = 65536
+            is_open = True
             self.downloads += 1
             self.most_downloads = max(self.most_downloads, self.downloads)
             try:
                 for at in range(0, len(piece), step):
                     if cut is not None and at >= cut:
                         raise RuntimeError("cut on purpose")
+                    if at:
+                        await asyncio.sleep(self.download_delay_s)
+                    if at + step >= len(piece):  # who has the last piece may begin the next download
+                        is_open = False
+                        self.downloads -= 1
                     yield piece[at : at + step]
-                    await asyncio.sleep(self.download_delay_s)
             finally:
-                self.downloads -= 1
+                self.downloads -= is_open
 
         return StreamingResponse(body(), status_code=status, headers=headers)
 
@@ -415,6 +422,11 @@ class FakeServer:
         await self.wake()
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         return ok({"size": len(data), "md5": md5, "sha256": hashlib.sha256(data).hexdigest()})
+
+    async def _keep(self, request: Request) -> Response:
+        query = request.query_params
+        self.kept[query["work"], int(query["attempt"])] = await request.body()
+        return ok({"id": str(uuid.uuid4())})
 
     async def _put_log(self, request: Request) -> Response:
         work, name, query = request.path_params["work"], request.path_params["name"], request.query_params

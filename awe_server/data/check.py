@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from awe_server.data.blobs import BUFFER_BYTES, BlobStore
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder, walk
-from awe_server.data.indexes import SIDECAR_SUFFIX
+from awe_server.data.indexes import SIDECAR_SUFFIX, index_problem
 from awe_server.data.orphans import blob_of
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import FileFact
@@ -32,7 +32,7 @@ Kind = Literal[
     "damaged_part",
     "orphan_blob",
     "orphan_index",
-    "damaged_index",  # of a file elsewhere; it is built again when it is needed
+    "damaged_index",  # it is built again when it is needed
     "orphan_parts",  # a folder of staged parts
     "temporary",
     "needed_orphan",  # has the content that another file should have
@@ -63,7 +63,7 @@ class Report:
     nodes: int = 0
     files: int = 0
     bytes: int = 0
-    indexes: int = 0  #: of files elsewhere
+    indexes: int = 0  #: of our files and of files elsewhere
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -102,7 +102,7 @@ class _Check:
         self._blobs = BlobStore(root / "blobs", 0)
         self._parts = PartStore(root / "parts", 0)
         self._ids: set[str] = set()
-        self._named: set[str] = set()
+        self._named: dict[str, int] = {}  #: blobs that documents name, and their size
         #: content of files that are not what they should be, by size and sha256: the node
         self._wanted: dict[tuple[int, str], str] = {}
         #: checksums of files with several names, by inode
@@ -120,7 +120,7 @@ class _Check:
             self._say("no_blob", "-", node_id, "the document describes a file and names none")
             found = False
         else:
-            self._named.add(blob)
+            self._named[blob] = size
             fact = FileFact(size, "", sha256)
             found = self._compare(self._blobs.path(blob), fact, node_id, "damaged", "missing_blob")
         if not found:
@@ -143,10 +143,22 @@ class _Check:
         if path.name.startswith(TEMPORARY_PREFIX):
             self._say("temporary", path, "", f"an upload that was broken off, {path.stat().st_size} bytes")
         elif name.endswith(SIDECAR_SUFFIX):
-            if blob_of(name) not in self._named or not self._blobs.path(blob_of(name)).exists():
-                self._say("orphan_index", path, "", "the file that it is about is not there")
+            self._index(path, blob_of(name))
         elif name not in self._named:
             self._orphan(path)
+
+    def _index(self, path: Path, blob: str) -> None:
+        if blob not in self._named or not self._blobs.path(blob).exists():
+            self._say("orphan_index", path, "", "the file that it is about is not there")
+            return
+        self.report.indexes += 1
+        try:
+            problem = index_problem(path, self._named[blob])
+        except OSError as exc:
+            self._say("unreadable", path, "", exc.strerror or str(exc))
+            return
+        if problem:
+            self._say("damaged_index", path, "", problem)
 
     def _orphan(self, path: Path) -> None:
         size = path.stat().st_size

@@ -1,20 +1,24 @@
 """Index files: where the units of a blob begin, as one sorted array beside the blob.
 
-Form: 8 bytes of magic, the number of units, one offset per unit, the end; numbers are little-endian uint64.
-Parts are named as AWE does: `3-4` or `5`, counted from 1.
+Form: 8 bytes of magic, the number of units, the CRC-32 of what follows, one offset per unit, the end; numbers
+are little-endian uint64. What is read is compared with the CRC when it is opened: one wrong offset would tear
+a record, and nothing else could tell. Parts are named as AWE does: `3-4` or `5`, counted from 1.
 """
 
 import fcntl
+import logging
 import mmap
 import os
 import re
 import struct
 import sys
+import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from operator import ge, gt
+from operator import ge
 from pathlib import Path
+from typing import BinaryIO
 
 from anyio import to_thread
 
@@ -22,11 +26,13 @@ from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder
 from shared_models.errors import BadRange
 from shared_models.limits import MIB
 
+log = logging.getLogger(__name__)
+
 SIDECAR_SUFFIX = ".idx"
 SIZE_UNIT_BYTES = MIB  #: one unit of the virtual index `size`
 
-MAGIC = b"AWEIDX01"
-_HEADER = struct.Struct("<8sQ")
+MAGIC = b"AWEIDX02"
+_HEADER = struct.Struct("<8sQQ")
 _OFFSET = struct.Struct("<Q")
 _PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 _CACHED = 256  #: index files kept open
@@ -67,19 +73,21 @@ def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int
     """
     target = sidecar(blob, kind)
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{target.name}.{os.getpid()}")
-    units = 0
+    units = checksum = 0
+    end = _OFFSET.pack(size)
     try:
         with temporary.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # see files.clean_temporary
-            file.write(_HEADER.pack(MAGIC, 0))
+            file.write(bytes(_HEADER.size))
             for piece in covering(starts, size):
                 units += len(piece)
                 if sys.byteorder == "big":
                     piece.byteswap()
+                checksum = zlib.crc32(piece, checksum)
                 piece.tofile(file)
-            file.write(_OFFSET.pack(size))
+            file.write(end)
             file.seek(0)
-            file.write(_HEADER.pack(MAGIC, units))
+            file.write(_HEADER.pack(MAGIC, units, zlib.crc32(end, checksum)))
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(target)
@@ -107,17 +115,50 @@ def parse_part(part: str, units: int) -> tuple[int, int]:
 
 
 def locate_size(size: int, part: str) -> tuple[int, int]:
-    """(offset, length) of a part of the virtual index `size`."""
-    first, last = parse_part(part, size_units(size))
-    offset = (first - 1) * SIZE_UNIT_BYTES
-    return offset, min(last * SIZE_UNIT_BYTES, size) - offset
+    """(offset, length) of a part of the virtual index `size`. Raises BadRange."""
+    units = SizeUnits(size)
+    return units.span(*parse_part(part, units.units))
+
+
+class SizeUnits:
+    """The virtual index `size`."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.units = size_units(size)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """(offset, length) of the units from `first` to `last`, counted from 1, which are there."""
+        offset = (first - 1) * SIZE_UNIT_BYTES
+        return offset, min(last * SIZE_UNIT_BYTES, self._size) - offset
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class IndexFile:
+    """An open index file; not to be closed by one thread while another one reads it."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self.units: int = _HEADER.unpack_from(data)[1]
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """(offset, length) of the units from `first` to `last`, counted from 1, which are there."""
+        offset: int = _OFFSET.unpack_from(self._data, _HEADER.size + 8 * (first - 1))[0]
+        end: int = _OFFSET.unpack_from(self._data, _HEADER.size + 8 * last)[0]
+        return offset, end - offset
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._data.close()
 
 
 class IndexFiles:
-    """Open index files, the most recently used ones."""
+    """Open index files, the most recently used ones. Of the event loop: no other thread may use them."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, mmap.mmap] = OrderedDict()
+        self._open: OrderedDict[Path, IndexFile] = OrderedDict()
 
     async def ready(self, blob: Path, kind: str, size: int | None = None) -> None:
         """Open an index file beside the event loop, so that `locate` need not touch the disk for that.
@@ -127,74 +168,73 @@ class IndexFiles:
         """
         path = sidecar(blob, kind)
         if path not in self._open:
-            data = await to_thread.run_sync(_mapped, path, blob, size)
+            found = await to_thread.run_sync(open_index, blob, kind, size)
             if path in self._open:
-                data.close()
+                found.close()
             else:
-                self._keep(path, data)
+                self._keep(path, found)
 
     def locate(self, blob: Path, kind: str, part: str, size: int | None = None) -> tuple[int, int]:
         """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
         path = sidecar(blob, kind)
-        data = self._open.get(path)
-        if data is None:
-            data = _mapped(path, blob, size)
-            self._keep(path, data)
+        found = self._open.get(path)
+        if found is None:
+            found = open_index(blob, kind, size)
+            self._keep(path, found)
         self._open.move_to_end(path)
-        units = _HEADER.unpack_from(data)[1]
-        first, last = parse_part(part, units)
-        offset = _OFFSET.unpack_from(data, _HEADER.size + 8 * (first - 1))[0]
-        end = _OFFSET.unpack_from(data, _HEADER.size + 8 * last)[0]
-        return offset, end - offset
+        return found.span(*parse_part(part, found.units))
 
     def close(self) -> None:
         """Close all."""
         while self._open:
             self._open.popitem()[1].close()
 
-    def _keep(self, path: Path, data: mmap.mmap) -> None:
-        self._open[path] = data
+    def _keep(self, path: Path, found: IndexFile) -> None:
+        self._open[path] = found
         if len(self._open) > _CACHED:
             self._open.popitem(last=False)[1].close()
 
 
-def _mapped(path: Path, blob: Path, size: int | None) -> mmap.mmap:
-    """An index file that is about all of something, from first to last byte; else it goes, to be built again.
+def open_index(blob: Path, kind: str, size: int | None = None) -> IndexFile:
+    """Open the index of a blob, or of what has `size` bytes; a damaged one goes, to be built again.
 
-    Raises FileNotFoundError.
+    Reads all of it, once. Raises FileNotFoundError.
     """
+    path = sidecar(blob, kind)
+    about = blob.stat().st_size if size is None else size
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size >= _HEADER.size + 2 * _OFFSET.size:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if _describes(data, blob.stat().st_size if size is None else size):
-                return data
-            data.close()
+        try:
+            problem = _problem(file, about)
+        except OSError as exc:
+            problem = exc.strerror or str(exc)
+        if not problem:
+            return IndexFile(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    log.warning("index_damaged", extra={"file": str(path), "reason": problem})
     path.unlink(missing_ok=True)
     raise FileNotFoundError(path)
 
 
-def index_problem(path: Path) -> str:
-    """What is wrong with an index file, whatever it is about; "" if nothing is. Raises OSError."""
+def index_problem(path: Path, size: int | None = None) -> str:
+    """What is wrong with an index file; "" if nothing is. `size`: of what it is about, if that is known.
+
+    Raises OSError.
+    """
     with path.open("rb") as file:
-        head = file.read(_HEADER.size)
-        if len(head) < _HEADER.size or head[: len(MAGIC)] != MAGIC:
-            return "is no index"
-        units = _HEADER.unpack(head)[1]
-        if os.fstat(file.fileno()).st_size != _HEADER.size + (units + 1) * _OFFSET.size or not units:
-            return f"is not as long as an index of {units} units"
-        last = -1
-        while data := file.read(MIB):
-            offsets = array("Q", data)
-            if sys.byteorder == "big":
-                offsets.byteswap()
-            if (last < 0 and offsets[0] != 0) or offsets[0] < last or any(map(gt, offsets, offsets[1:])):
-                return f"its units after byte {max(last, 0)} are not in order"
-            last = offsets[-1]
+        return _problem(file, size)
+
+
+def _problem(file: BinaryIO, size: int | None) -> str:
+    head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size or head[: len(MAGIC)] != MAGIC:
+        return "is no index of this version"
+    _, units, wanted = _HEADER.unpack(head)
+    if os.fstat(file.fileno()).st_size != _HEADER.size + (units + 1) * _OFFSET.size or not units:
+        return f"is not as long as an index of {units} units"
+    checksum, end = 0, b""
+    while data := file.read(MIB):
+        checksum, end = zlib.crc32(data, checksum), data[-_OFFSET.size :]
+    if checksum != wanted:
+        return "its offsets are not those that were written"
+    if size is not None and end != _OFFSET.pack(size):
+        return f"is about {_OFFSET.unpack(end)[0]} bytes, not about {size}"
     return ""
-
-
-def _describes(data: mmap.mmap, size: int) -> bool:
-    magic, units = _HEADER.unpack_from(data)
-    ends = _OFFSET.unpack_from(data, _HEADER.size)[0], _OFFSET.unpack_from(data, len(data) - _OFFSET.size)[0]
-    whole = len(data) == _HEADER.size + (units + 1) * _OFFSET.size
-    return whole and (magic, *ends) == (MAGIC, 0, size)

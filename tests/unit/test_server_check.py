@@ -60,7 +60,7 @@ def test_a_sound_directory(data: Path, made: list[dict[str, Any]]) -> None:
     assert ended.stdout.splitlines()[-1].endswith("nodes: sound: 2 nodes, 2 files, 8 bytes")
     shown = json.loads(check(data, "--json").stdout)
     assert shown["sound"] is True
-    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 0, "problems": []}
+    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 1, "problems": []}
 
 
 def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dict[str, Any]]) -> None:
@@ -103,8 +103,8 @@ def test_indexes_of_files_elsewhere_are_read_and_damaged_ones_may_go(
     whole = (tmp_path / "in.txt.line.idx").read_bytes()
     sound.write_bytes(whole)
     shown = json.loads(check(data, "--json").stdout)
-    assert (shown["sound"], shown["nodes"]["indexes"]) == (True, 1)
-    for content in (b"", whole[:-1], whole[:16] + whole[24:] + whole[16:24], b"x" + whole[1:]):
+    assert (shown["sound"], shown["nodes"]["indexes"]) == (True, 2)
+    for content in (b"", whole[:-1], whole[:32] + b"\x05" + whole[33:], b"x" + whole[1:]):
         damaged.write_bytes(content)
         assert "damaged_index ../indexes/bbb" in check(data).stdout, content
     stray.write_bytes(b"")

@@ -128,12 +128,21 @@ async def test_an_index_is_built_once(nodes: NodeStore, port: MemoryPort) -> Non
     assert port.puts == 2
 
 
-async def test_a_lost_index_file_is_built_again(nodes: NodeStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["lost", "an offset changed", "an offset out of order"])
+async def test_an_index_file_that_is_lost_or_damaged_is_built_again(
+    nodes: NodeStore, tmp_path: Path, damage: str
+) -> None:
     await nodes.create(stream(READS))
     await nodes.build_index("node-1", "record")
-    _index_files(tmp_path)[0].unlink()
-    download = await nodes.open_range("node-1", index="record", part="2-250")
-    assert download.total == len(READS) - four_line_starts(READS)[1]
+    [index] = _index_files(tmp_path)
+    content = bytearray(index.read_bytes())
+    index.unlink()
+    if damage != "lost":
+        content[32:40] = (17 if damage == "an offset changed" else len(READS) * 2).to_bytes(8, "little")
+        index.write_bytes(content)
+    second, third = four_line_starts(READS)[1:3]
+    download = await nodes.open_range("node-1", index="record", part="2")
+    assert b"".join([chunk async for chunk in download.chunks]) == READS[second:third]
     assert len(_index_files(tmp_path)) == 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from awe_server.data.check import Report, check_files, repair
+from awe_server.data.indexes import sidecar
 from awe_server.data.nodes import NodeStore
 from awe_server.store.base import Document, Put, Query
 from tests.unit.data.port import MemoryPort, stream
@@ -102,6 +103,32 @@ async def test_a_damaged_part(nodes: NodeStore, port: MemoryPort, root: Path) ->
     (part,) = (root / "parts" / "out").glob("1.1.4.*")
     part.write_bytes(b"parT")
     assert found(await check(root, port)) == [("damaged_part", "out")]
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        pytest.param(32, b"\x05", id="a line that is torn"),
+        pytest.param(32, b"\xff", id="a line that ends before it begins"),
+        pytest.param(0, b"X", id="no index at all"),
+    ],
+)
+async def test_a_damaged_index_of_a_node_is_found_and_may_go(
+    nodes: NodeStore, port: MemoryPort, root: Path, at: int, wrong: bytes
+) -> None:
+    await fill(nodes, port)
+    path = sidecar(await blob(nodes, root, "node-1"), "line")
+    content = bytearray(path.read_bytes())
+    content[at : at + 1] = wrong
+    path.write_bytes(content)
+    report = await check(root, port)
+    assert found(report) == [("damaged_index", "")]
+    assert report.indexes == 1
+    repair(root, report)
+    assert (await check(root, port)).problems == []
+    download = await nodes.open_range("node-1", index="line", part="1")
+    assert [chunk async for chunk in download.chunks] == [b"one\n"]
+    assert (await check(root, port)).indexes == 1
 
 
 async def leave_everything(root: Path) -> None:

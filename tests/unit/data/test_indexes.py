@@ -12,6 +12,7 @@ from awe_server.data.indexes import (
     IndexFiles,
     UnitsDoNotCover,
     covering,
+    index_problem,
     locate_size,
     parse_part,
     sidecar,
@@ -97,7 +98,7 @@ async def test_an_index_that_is_ready_needs_no_disk(blob: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await files.ready(blob, "line")
     await asyncio.gather(*(files.ready(blob, "record") for _ in range(3)))
-    with mock.patch("awe_server.data.indexes._mapped", side_effect=AssertionError):
+    with mock.patch("awe_server.data.indexes.open_index", side_effect=AssertionError):
         await files.ready(blob, "record")
         assert files.locate(blob, "record", "2-3") == (10, 16)
     files.close()
@@ -147,7 +148,10 @@ def test_units_that_add_up_are_passed_on(pieces: list[list[int]], size: int) -> 
     [
         pytest.param(0, b"X", id="not an index"),
         pytest.param(8, b"\x05", id="another number of units"),
-        pytest.param(16, b"\x01", id="it begins later"),
+        pytest.param(16, b"\0\0", id="another checksum"),
+        pytest.param(24, b"\x01", id="it begins later"),
+        pytest.param(32, b"\x0b", id="a unit begins elsewhere"),
+        pytest.param(40, b"\x09", id="units out of order"),
         pytest.param(-8, b"\x29", id="it ends elsewhere"),
         pytest.param(slice(20, None), b"", id="torn in its header"),
         pytest.param(slice(-8, None), b"", id="torn at its end"),
@@ -159,8 +163,28 @@ def test_F_02_a_damaged_index_file_is_not_believed_and_goes(
 ) -> None:
     path = sidecar(blob, "record")
     content = bytearray(path.read_bytes())
-    content[at if isinstance(at, slice) else slice(at, at + 1 or None)] = wrong
+    content[at if isinstance(at, slice) else slice(at, at + len(wrong) or None)] = wrong
     path.write_bytes(content)
+    assert index_problem(path)
     with pytest.raises(FileNotFoundError):
         IndexFiles().locate(blob, "record", "1")
     assert not path.exists()
+
+
+def test_an_index_of_a_file_of_another_size_is_not_believed_and_goes(blob: Path) -> None:
+    path = sidecar(blob, "record")
+    assert index_problem(path) == index_problem(path, 40) == ""
+    assert index_problem(path, 41) == "is about 40 bytes, not about 41"
+    blob.write_bytes(bytes(41))
+    with pytest.raises(FileNotFoundError):
+        IndexFiles().locate(blob, "record", "1")
+    assert not path.exists()
+
+
+def test_an_index_that_the_disk_does_not_give_goes(blob: Path) -> None:
+    with (
+        mock.patch("awe_server.data.indexes._problem", side_effect=OSError(5, "Input/output error")),
+        pytest.raises(FileNotFoundError),
+    ):
+        IndexFiles().locate(blob, "record", "1")
+    assert not sidecar(blob, "record").exists()

@@ -7,14 +7,15 @@ from pathlib import Path
 from anyio import to_thread
 
 from awe_server.data.blobs import BUFFER_BYTES
-from awe_server.data.indexes import locate_size
+from awe_server.data.indexes import IndexFile, SizeUnits, open_index
+from awe_server.data.node_base import TRIES
 from awe_server.data.node_indexes import NodeIndexes
 from awe_server.data.ports import CannotJoin
-from shared_models.errors import BadRange
+from shared_models.errors import Conflict
 
 _MAX_LINE_BYTES = 100
-#: (offset, length) of a part such as `3-4`.
-_Locate = Callable[[str], tuple[int, int]]
+#: (offset, length) of the units from the first to the last.
+_Span = Callable[[int, int], tuple[int, int]]
 
 
 class NodeSubsets(NodeIndexes):
@@ -26,19 +27,28 @@ class NodeSubsets(NodeIndexes):
         The index is built if it is not there. Raises what `build_index` does, and CannotJoin for a list that
         is not one of rising numbers of units.
         """
-        fact = await self.build_index(parent_id, kind)
-        document = await self.get(parent_id)
-        await self.ready(document, kind)
-        size = document["file"]["size"]
-        blob = self._blob_path(document)
-
-        def locate(part: str) -> tuple[int, int]:
-            return locate_size(size, part) if kind == "size" else self._index_files.locate(blob, kind, part)
-
         listed = self._blob_path(await self.get(list_id))
-        pieces = _pieces(blob, _runs(listed, fact.total_units), locate)
-        while piece := await to_thread.run_sync(next, pieces, b""):
-            yield piece
+        blob, index = await self._indexed(parent_id, kind)
+        try:
+            pieces = _pieces(blob, _runs(listed, index.units), index.span)
+            while piece := await to_thread.run_sync(next, pieces, b""):
+                yield piece
+        finally:
+            index.close()
+
+    async def _indexed(self, node_id: str, kind: str) -> tuple[Path, IndexFile | SizeUnits]:
+        """A node's blob, and its index, opened for one reader alone: it is read by other threads."""
+        for _ in range(TRIES):
+            await self.build_index(node_id, kind)
+            document = await self.get(node_id)
+            blob = self._blob_path(document)
+            if kind == "size":
+                return blob, SizeUnits(document["file"]["size"])
+            try:
+                return blob, await to_thread.run_sync(open_index, blob, kind)
+            except FileNotFoundError:  # it was damaged, or the content was replaced meanwhile
+                continue
+        raise Conflict(f"The content of node {node_id} changes too fast to be indexed.")
 
 
 def _runs(path: Path, units: int) -> Iterator[tuple[int, int]]:
@@ -65,20 +75,24 @@ def _runs(path: Path, units: int) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _pieces(blob: Path, runs: Iterator[tuple[int, int]], locate: _Locate) -> Iterator[bytes]:
+def _pieces(blob: Path, runs: Iterator[tuple[int, int]], span: _Span) -> Iterator[bytes]:
+    """The bytes of the runs, joined to pieces that are worth a call of a thread."""
+    held = bytearray()
     descriptor = os.open(blob, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for first, last in runs:
-            try:
-                offset, left = locate(f"{first}-{last}")
-            except (BadRange, FileNotFoundError) as exc:
-                raise CannotJoin(f"units {first} to {last} are not there any more") from exc
+            offset, left = span(first, last)
             while left:
-                data = os.pread(descriptor, min(left, BUFFER_BYTES), offset)
+                data = os.pread(descriptor, min(left, BUFFER_BYTES - len(held)), offset)
                 if not data:
                     raise CannotJoin("the parent's file is shorter than its index says")
-                yield data
+                held += data
                 offset += len(data)
                 left -= len(data)
+                if len(held) == BUFFER_BYTES:
+                    yield bytes(held)
+                    held.clear()
+        if held:
+            yield bytes(held)
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -61,7 +62,8 @@ class Writer:
     ) -> FileFact:
         """Append the last bytes and move the file to the place that its facts give it, durably.
 
-        With `check` the move is made on the event loop, right after the check: nothing can come between.
+        With `check` the move is made on the event loop, right after the check: nothing can come between. What
+        else it takes, and may have to be waited for, is done here.
         """
         with self._lock:
             self._write(data)
@@ -72,7 +74,7 @@ class Writer:
                 if check is None:
                     self._quota.rename(self._temporary, target)
                 else:
-                    from_thread.run_sync(self._move, target, check)
+                    self._quota.replace(target, partial(from_thread.run_sync, self._move, target, check))
                 self._over = True
                 os.close(self._descriptor)
                 fsync_folder(target.parent)
@@ -80,7 +82,7 @@ class Writer:
 
     def _move(self, target: Path, check: Callable[[], object]) -> None:
         check()
-        self._quota.rename(self._temporary, target)
+        self._temporary.rename(target)
 
     def abort(self) -> None:
         """Remove what was written; nothing happens when the file is already in its place."""

@@ -77,7 +77,11 @@ class Quota:
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file to its place; what was there is gone."""
-        self._change(target, lambda: source.rename(target))
+        self.replace(target, lambda: source.rename(target))
+
+    def replace(self, target: Path, put: Callable[[], object]) -> None:
+        """Have `put` move a file to its place. It may wait for the event loop, which waits for no name."""
+        self._change(target, put)
 
     def remove(self, path: Path) -> None:
         """Take a file's name away; fine if it has gone already."""

@@ -1,6 +1,7 @@
 """The quota: bytes count once, from the first one written to the last name that goes."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -148,3 +149,22 @@ async def test_room_that_a_deleted_node_leaves_is_there_at_once(new_store: NewSt
     await nodes.create(stream(), expected_bytes=0)  # an empty file takes none
     await nodes.delete(full["id"])
     await nodes.create(stream(b"y" * 10))
+
+
+async def test_the_event_loop_moves_an_upload_and_waits_for_no_other_threads_names(
+    nodes: NodeStore, port: MemoryPort
+) -> None:
+    await port.add(nodes.output_document("out", job="j", task="t", name="o"))
+    seen: list[tuple[bool, bool]] = []
+
+    def check() -> None:
+        is_here = threading.current_thread() is threading.main_thread()
+        seen.append((is_here, nodes._quota._naming.locked()))
+
+    await nodes.put_part("out", 0, 1, stream(b"x" * 10), check=check)
+    assert seen == [(True, True)], "its thread has waited before"
+    with pytest.raises(ZeroDivisionError):
+        await nodes.put_part("out", 0, 2, stream(b"y" * 10), check=lambda: 1 // 0)
+    assert await used(nodes) == 10
+    await nodes.put_part("out", 0, 1, stream(b"x" * 10), check=check)
+    assert await used(nodes) == 10

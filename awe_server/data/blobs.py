@@ -33,16 +33,24 @@ BUFFER_BYTES = MIB  #: what one thread call writes and hashes
 class Writer:
     """One file on its way to its place. Used from one thread at a time; `abort` may come from another one.
 
-    `is_admitted`: made of bytes that the quota has let in before.
+    `is_admitted`: made of bytes that the quota has let in before. `mode`: the file's permissions, whatever
+    the umask says, if it is not for this server alone.
     """
 
     def __init__(
-        self, folder: Path, floor_bytes: int, quota: Quota | None = None, *, is_admitted: bool = False
+        self,
+        folder: Path,
+        floor_bytes: int,
+        quota: Quota | None = None,
+        *,
+        is_admitted: bool = False,
+        mode: int | None = None,
     ) -> None:
         self._folder = folder
         self._floor_bytes = floor_bytes
         self._quota = quota or Quota()
         self._is_admitted = is_admitted
+        self._mode = mode
         self._taken = 0  #: of the quota
         self._lock = threading.Lock()
         self._descriptor = -1
@@ -121,6 +129,8 @@ class Writer:
             make_folder(self._folder)
             self._descriptor = os.open(self._temporary, flags, 0o640)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        if self._mode is not None:
+            os.fchmod(self._descriptor, self._mode)
 
 
 async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -1,24 +1,34 @@
 """Join parts into one file in the order given, hashing on the way."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from awe_server.data.blobs import BUFFER_BYTES, Writer
 from awe_server.data.ports import FileFact
 
+#: Opens a part to be read, of which the path is given. Raises what it likes if that is not the part it was.
+OpenPart = Callable[[Path], BinaryIO]
 
-def merge(parts: Sequence[Path], header_lines: int, writer: Writer, target: Path) -> FileFact:
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a part that lies where nobody but this server writes."""
+    return path.open("rb")
+
+
+def merge(
+    parts: Sequence[Path], header_lines: int, writer: Writer, target: Path, open_part: OpenPart = open_own
+) -> FileFact:
     """Write the parts one after the other to `target`, in the order given.
 
     The first `header_lines` lines of every part but the first are left out; a shorter part is left out.
-    Raises NoSpace; then nothing is left behind. Blocking: for a worker thread.
+    Raises NoSpace, and as `open_part`; then nothing is left behind. Blocking: for a worker thread.
     """
     try:
         held: list[bytes] = []
         size = 0
         for number, path in enumerate(parts):
-            for data in _after_header(_buffers(path), header_lines if number else 0):
+            for data in _after_header(_buffers(path, open_part), header_lines if number else 0):
                 held.append(data)
                 size += len(data)
                 if size >= BUFFER_BYTES:
@@ -30,13 +40,10 @@ def merge(parts: Sequence[Path], header_lines: int, writer: Writer, target: Path
         raise
 
 
-def _buffers(path: Path) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while data := os.read(descriptor, BUFFER_BYTES):
+def _buffers(path: Path, open_part: OpenPart) -> Iterator[bytes]:
+    with open_part(path) as file:
+        while data := file.read(BUFFER_BYTES):
             yield data
-    finally:
-        os.close(descriptor)
 
 
 def _after_header(buffers: Iterator[bytes], lines: int) -> Iterator[bytes]:

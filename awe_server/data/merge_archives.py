@@ -10,27 +10,29 @@ from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
 
 from awe_server.data.blobs import BUFFER_BYTES, Writer
+from awe_server.data.merge import OpenPart, open_own
 from awe_server.data.parts import Part
 from awe_server.data.ports import CannotJoin, FileFact
 from shared_models.limits import MAX_MEMBERS
 from shared_models.tar_members import END_MARK, DamagedArchive, Kind, Member, members
 
 
-def merge_archives(parts: Sequence[Part], writer: Writer, target: Path) -> FileFact:
+def merge_archives(
+    parts: Sequence[Part], writer: Writer, target: Path, open_part: OpenPart = open_own
+) -> FileFact:
     """Write the members of all parts to one archive, `target`.
 
-    Raises CannotJoin for a member of two ranks, too many of them, or a damaged part, and NoSpace; then
-    nothing is left behind. Blocking: for a worker thread.
+    Raises CannotJoin for a member of two ranks, too many of them, or a damaged part, NoSpace, and as
+    `open_part`; then nothing is left behind. Blocking: for a worker thread.
     """
     try:
-        ends = _check(parts)
+        ends = _check(parts, open_part)
         held: list[bytes] = []
         size = 0
         for part, end in zip(parts, ends, strict=True):
-            for data in _beginning(part, end):
+            for data in _beginning(part, end, open_part):
                 held.append(data)
                 size += len(data)
                 if size >= BUFFER_BYTES:
@@ -42,21 +44,21 @@ def merge_archives(parts: Sequence[Part], writer: Writer, target: Path) -> FileF
         raise
 
 
-def _beginning(part: Part, end: int) -> Iterator[bytes]:
-    with part.path.open("rb") as file:
+def _beginning(part: Part, end: int, open_part: OpenPart) -> Iterator[bytes]:
+    with open_part(part.path) as file:
         while end > 0 and (data := file.read(min(end, BUFFER_BYTES))):
             end -= len(data)
             yield data
 
 
-def _check(parts: Sequence[Part]) -> list[int]:
+def _check(parts: Sequence[Part], open_part: OpenPart) -> list[int]:
     """Where the last member of each part ends."""
     ends: list[int] = []
     files = array("Q")
     folders: set[int] = set()
     for part in parts:
         end = 0
-        for member in _members(part):
+        for member in _members(part, open_part):
             mark = _mark(_name(member))
             if member.kind is Kind.FOLDER:
                 folders.add(mark)
@@ -69,15 +71,15 @@ def _check(parts: Sequence[Part]) -> list[int]:
     twice = {one for one, next in itertools.pairwise(sorted(files)) if one == next}
     twice.update(mark for mark in files if mark in folders)
     if twice:
-        _compare(parts, twice)
+        _compare(parts, twice, open_part)
     return ends
 
 
-def _compare(parts: Sequence[Part], marks: set[int]) -> None:
+def _compare(parts: Sequence[Part], marks: set[int], open_part: OpenPart) -> None:
     """Look at the names that may be there twice. Raises CannotJoin."""
     first: dict[str, tuple[Part, Kind]] = {}
     for part in parts:
-        for member in _members(part):
+        for member in _members(part, open_part):
             name = _name(member)
             if _mark(name) not in marks:
                 continue
@@ -87,9 +89,8 @@ def _compare(parts: Sequence[Part], marks: set[int]) -> None:
                 raise CannotJoin(f"ranks {other.rank} and {part.rank} both made '{shown}'")
 
 
-def _members(part: Part) -> Iterator[Member]:
-    file: BinaryIO
-    with part.path.open("rb") as file:
+def _members(part: Part, open_part: OpenPart) -> Iterator[Member]:
+    with open_part(part.path) as file:
         try:
             yield from members(file)
         except DamagedArchive as exc:

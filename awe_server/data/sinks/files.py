@@ -1,21 +1,19 @@
 """Outputs on a shared file system: what clients staged beside the target becomes the target.
 
 Nothing passes through this server: the file of a single workunit is renamed into place, the files of several
-are joined beside it first. Directories are held open, so a link that is changed meanwhile leads nowhere.
+are joined beside it first. Others write in these directories: they are held open, and a file in them is what
+the opened descriptor says, so a link, or a pipe, that is put there meanwhile leads nowhere.
 Before a file is put in its place a mark says which one it will be: should this be done again, because the
 server died before the store knew, the file is recognised. Blocking: for a worker thread.
 """
 
 import contextlib
 import errno
-import json
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from awe_server.data.blobs import Writer
 from awe_server.data.documents import assembly_key
@@ -26,11 +24,11 @@ from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.data.roots import open_folder_of
 from awe_server.data.sinks.base import SinkBusy, SinkRefused, reason_of
+from awe_server.data.sinks.stage import Stage, version_of
 from shared_models.errors import Forbidden, NoSpace
 from shared_models.ids import TaskId
 from shared_models.staging import STAGE_PREFIX, stage_folder, stage_name
 
-MARK = "placed"
 _WHOLE = "whole"
 #: What a person has to put right first. The rest is tried again: a network file system has its moments.
 _FOR_GOOD = frozenset({
@@ -72,9 +70,8 @@ class FileSink:
                 with self._open(wanted) as (folder, stage):
                     if _placed(folder / os.path.basename(wanted.path), stage, wanted) is not None:
                         return []
-                    # A listing is fresh where the look at a single name may be remembered.
-                    names = set(os.listdir(stage))
-                    return [part for part in wanted.parts if not _is_there(stage, part, names, wanted.sizes)]
+                    present = stage.present()
+                    return [part for part in wanted.parts if stage_name(*part) not in present]
             except FileNotFoundError:
                 return list(wanted.parts)
 
@@ -88,19 +85,18 @@ class FileSink:
             known = _placed(target, stage, wanted)
             if known is not None:
                 return known
-            if len(wanted.parts) == 1:
-                source = stage / stage_name(*wanted.parts[0])
-                with source.open("rb") as file:
-                    os.fsync(file.fileno())
-                fact = FileFact(source.stat().st_size, "", "")
-            else:
-                source = stage / _WHOLE
-                joined = _join(stage, source, wanted)
-                fact = FileFact(joined.size, joined.md5, "")
-            _mark(stage, {"key": wanted.key, "version": _version(source), "md5": fact.md5})
-            source.replace(target)
+            is_one = len(wanted.parts) == 1
+            name = stage_name(*wanted.parts[0]) if is_one else _WHOLE
+            md5 = "" if is_one else _join(stage, wanted).md5
+            with stage.open(Path(name)) as file:
+                os.fsync(file.fileno())
+                version = version_of(os.fstat(file.fileno()))
+                stage.mark({"key": wanted.key, "version": version, "md5": md5})
+                (stage.path / name).replace(target)
+            if version_of(target.lstat()) != version:
+                raise SinkBusy(f"what was staged for {wanted.path} was replaced by something else")
             fsync_folder(folder)
-            return fact
+            return FileFact(version[1], md5, "")
 
     def remove(self, path: str) -> None:
         """Remove a file, or a stage folder with all in it (`path` ends in "/"); fine if it has gone.
@@ -122,71 +118,52 @@ class FileSink:
                 os.close(folder)
 
     @contextlib.contextmanager
-    def _open(self, wanted: Wanted) -> Iterator[tuple[Path, Path]]:
+    def _open(self, wanted: Wanted) -> Iterator[tuple[Path, Stage]]:
         """The target's directory and the stage folder, held open. Raises FileNotFoundError, Forbidden."""
         folder = open_folder_of(wanted.path, self._roots)
         try:
             name = os.path.basename(stage_folder(wanted.path, wanted.task_id))
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             stage = os.open(name, flags, dir_fd=folder)
+            sizes = {
+                stage_name(*part): wanted.sizes[part[0]] for part in wanted.parts if part[0] in wanted.sizes
+            }
             try:
-                yield Path(f"/proc/self/fd/{folder}"), Path(f"/proc/self/fd/{stage}")
+                yield Path(f"/proc/self/fd/{folder}"), Stage(stage, sizes)
             finally:
                 os.close(stage)
         finally:
             os.close(folder)
 
 
-def _is_there(stage: Path, part: tuple[int, int], names: set[str], sizes: Mapping[int, int]) -> bool:
-    name = stage_name(*part)
-    if name not in names:
-        return False
-    about = (stage / name).lstat()
-    return stat.S_ISREG(about.st_mode) and sizes.get(part[0], about.st_size) == about.st_size
+def _join(stage: Stage, wanted: Wanted) -> FileFact:
+    """Join the parts to one file of the stage folder, with the permissions of the first.
 
-
-def _join(stage: Path, target: Path, wanted: Wanted) -> FileFact:
+    Only these: what runs with the id of its owner would run with that of this server's user.
+    """
+    names = [Path(stage_name(*part)) for part in wanted.parts]
+    with stage.open(names[0]) as first:
+        mode = os.fstat(first.fileno()).st_mode & 0o777
+    writer, target = Writer(stage.path, 0, mode=mode), stage.path / _WHOLE
+    if not wanted.is_archive:
+        return merge(names, wanted.header_lines, writer, target, stage.open)
     nothing = FileFact(0, "", "")
     parts = [
-        Part(rank, attempt, nothing, stage / stage_name(rank, attempt)) for rank, attempt in wanted.parts
+        Part(rank, attempt, nothing, path) for (rank, attempt), path in zip(wanted.parts, names, strict=True)
     ]
-    writer = Writer(stage, 0)
-    if wanted.is_archive:
-        fact = merge_archives(parts, writer, target)
-    else:
-        fact = merge([part.path for part in parts], wanted.header_lines, writer, target)
-    target.chmod(stat.S_IMODE(parts[0].path.stat().st_mode))
-    return fact
+    return merge_archives(parts, writer, target, stage.open)
 
 
-def _mark(stage: Path, what: dict[str, Any]) -> None:
-    temporary = stage / f"{MARK}.new"
-    temporary.unlink(missing_ok=True)
-    # Others may write here: never through a link of theirs.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(temporary, flags, 0o644), "w") as file:
-        json.dump(what, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(stage / MARK)
-    fsync_folder(stage)
-
-
-def _placed(target: Path, stage: Path, wanted: Wanted) -> FileFact | None:
+def _placed(target: Path, stage: Stage, wanted: Wanted) -> FileFact | None:
     """What is known of the target if it is the file that was made of these parts."""
+    mark = stage.marked()
     try:
-        mark = json.loads((stage / MARK).read_bytes())
-        version = _version(target)
-    except (FileNotFoundError, ValueError):
+        version = version_of(target.lstat())
+    except FileNotFoundError:
         return None
-    if not isinstance(mark, dict) or mark.get("key") != wanted.key or mark.get("version") != version:
+    if mark.get("key") != wanted.key or mark.get("version") != version:
         return None
     return FileFact(version[1], str(mark.get("md5") or ""), "")
-
-
-def _version(path: Path) -> list[int]:
-    about = path.lstat()
-    return [about.st_ino, about.st_size, about.st_mtime_ns]
 
 
 @contextlib.contextmanager

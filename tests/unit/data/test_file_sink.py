@@ -1,13 +1,18 @@
 """Outputs on a shared file system: put in place once, whatever dies, and never through somebody's link."""
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from awe_server.data.ports import CannotJoin
-from awe_server.data.sinks.base import SinkRefused
+from awe_server.data.sinks import files as files_module
+from awe_server.data.sinks.base import SinkBusy, SinkRefused
 from awe_server.data.sinks.files import FileSink, Wanted
+from awe_server.data.sinks.stage import Stage
 from shared_models.ids import TaskId
 from shared_models.staging import stage_folder, stage_path
 
@@ -100,6 +105,124 @@ def test_a_link_in_place_of_a_file_or_folder_is_not_followed(root: Root, tmp_pat
     stage.symlink_to(elsewhere)
     with pytest.raises(SinkRefused):
         root.sink.missing(root.wanted((0, 1)))
+
+
+SECRET = b"only this server may read it"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+def a_link(path: Path, secret: Path) -> None:
+    path.symlink_to(secret)
+
+
+def a_pipe(path: Path, secret: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_folder(path: Path, secret: Path) -> None:
+    path.mkdir()
+
+
+def another_file(path: Path, secret: Path) -> None:
+    path.write_bytes(b"x" * 7)
+
+
+Plant = Callable[[Path, Path], None]
+
+
+@pytest.mark.parametrize("plant", [a_link, a_pipe, a_folder, another_file])
+@pytest.mark.parametrize("is_archive", [True, False], ids=["archive", "plain"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_takes_the_place_of_a_part_after_the_look_goes_nowhere(
+    root: Root, secret: Path, plant: Plant, ranks: int, is_archive: bool
+) -> None:
+    parts = [(rank, 1) for rank in range(1, ranks + 1)]
+    staged = [root.stage(rank, 1, bytes(len(SECRET))) for rank, _ in parts]
+    wanted = root.wanted(*parts, sizes={rank: len(SECRET) for rank, _ in parts}, is_archive=is_archive)
+    assert root.sink.missing(wanted) == []
+    staged[0].unlink()
+    plant(staged[0], secret)
+    with pytest.raises(SinkBusy, match=r"1\.1 was replaced"):
+        root.sink.place(wanted)
+    assert not root.target.exists()
+    assert root.sink.missing(wanted) == [(1, 1)]
+
+
+def test_a_part_is_the_same_one_whenever_it_is_read(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive is looked at before it is copied."""
+    staged = [root.stage(rank, 1, bytes(1024)) for rank in (1, 2)]
+
+    def merged(parts: Any, writer: Any, target: Any, open_part: Any) -> Any:
+        open_part(parts[1].path).close()
+        staged[1].unlink()
+        staged[1].write_bytes(bytes(1024))
+        open_part(parts[1].path).close()
+
+    monkeypatch.setattr(files_module, "merge_archives", merged)
+    with pytest.raises(SinkBusy, match=r"2\.1 was replaced"):
+        root.sink.place(root.wanted((1, 1), (2, 1), is_archive=True))
+
+
+@pytest.mark.parametrize("plant", [a_link, a_pipe])
+def test_a_joined_file_that_is_replaced_before_it_is_moved_goes_nowhere(
+    root: Root, secret: Path, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.stage(1, 1, b"a").chmod(0o777)
+    whole = root.stage(2, 1, b"b").with_name("whole")
+    merge = files_module.merge
+
+    def merged(*args: Any) -> Any:
+        fact = merge(*args)
+        whole.unlink()
+        plant(whole, secret)
+        return fact
+
+    monkeypatch.setattr(files_module, "merge", merged)
+    with pytest.raises(SinkBusy, match="whole was replaced"):
+        root.sink.place(root.wanted((1, 1), (2, 1)))
+    assert not root.target.exists()
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_a_file_that_is_replaced_at_the_last_moment_is_not_taken_for_the_output(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = root.stage(0, 1, b"data")
+    mark = Stage.mark
+
+    def marked(stage: Stage, what: dict[str, Any]) -> None:
+        mark(stage, what)
+        staged.unlink()
+        staged.write_bytes(b"evil")
+
+    monkeypatch.setattr(Stage, "mark", marked)
+    wanted = root.wanted((0, 1))
+    with pytest.raises(SinkBusy, match="replaced"):
+        root.sink.place(wanted)
+    assert root.sink.missing(wanted) == [(0, 1)]
+
+
+@pytest.mark.parametrize("plant", [a_link, a_pipe, another_file])
+def test_a_mark_that_somebody_else_made_stops_nobody(root: Root, secret: Path, plant: Plant) -> None:
+    plant(root.stage(0, 1, b"data").with_name("placed"), secret)
+    wanted = root.wanted((0, 1))
+    assert root.sink.missing(wanted) == []
+    root.sink.place(wanted)
+    assert root.target.read_bytes() == b"data"
+
+
+def test_a_joined_file_has_the_permissions_of_the_first_and_lends_nobody_an_id(root: Root) -> None:
+    root.stage(1, 1, b"#!/bin/sh\n").chmod(0o6775)
+    root.stage(2, 1, b"id\n")
+    root.sink.place(root.wanted((1, 1), (2, 1)))
+    assert stat.S_IMODE(root.target.stat().st_mode) == 0o775
 
 
 def test_what_is_not_below_a_root_is_refused(root: Root, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anyio import to_thread
@@ -79,6 +79,11 @@ class ByteReader:
         self._left -= len(data)
         return data
 
+    def narrow(self, skip: int, length: int) -> None:
+        """Read only `length` bytes, after the first `skip` of those that are left."""
+        self._offset += skip
+        self._left = length
+
     async def aclose(self) -> None:
         """Stop reading."""
         self._close()
@@ -107,6 +112,18 @@ class Download:
     partial: bool
     md5: str  #: of the whole file: an ETag that changes exactly when the content does
     chunks: ByteReader
+
+    def cut(self, range_header: str) -> "Download":
+        """What a Range header asks for of a representation that is whole, read by the same reader.
+
+        Raises BadRange (field `total`).
+        """
+        wanted = pick_range(range_header, self.total)
+        if wanted is None:
+            return self
+        offset, size = wanted
+        self.chunks.narrow(offset, size)
+        return replace(self, offset=offset, size=size, partial=True)
 
 
 def try_file(path: Path, size: int, *, is_gzip: bool = False) -> str:

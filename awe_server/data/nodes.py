@@ -15,7 +15,7 @@ from typing import Any
 from anyio import to_thread
 
 from awe_server.data import documents as docs
-from awe_server.data.downloads import Download, open_reader, pick_range, pick_seek, try_file
+from awe_server.data.downloads import Download, open_reader, pick_seek, try_file
 from awe_server.data.files import clean_temporary, free_bytes, make_folder
 from awe_server.data.node_base import TRIES, lost
 from awe_server.data.node_deliveries import NodeDeliveries
@@ -346,13 +346,12 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
         self,
         node_id: str,
         *,
-        range_header: str = "",
         index: str = "",
         part: str = "",
         seek: int | None = None,
         length: int | None = None,
     ) -> Download:
-        """Open a node's file, a part by index, or a window by seek and length; a Range header then cuts that.
+        """Open a node's file, a part by index, or a window by seek and length.
 
         Raises NoFile, NoIndex, BadRange (field `total` or `units`).
         """
@@ -366,18 +365,16 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
                 start, total = pick_seek(seek, length, size)
             else:
                 start, total = 0, size
-            wanted = pick_range(range_header, total)
-            offset, count = wanted or (0, total)
             try:
-                chunks = await to_thread.run_sync(open_reader, path, start + offset, count)
+                chunks = await to_thread.run_sync(open_reader, path, start, total)
             except FileNotFoundError:
                 continue
             return Download(
                 name=document["file"]["name"],
-                size=count,
-                offset=offset,
+                size=total,
+                offset=0,
                 total=total,
-                partial=wanted is not None,
+                partial=False,
                 md5=document["file"]["checksum"]["md5"],
                 chunks=chunks,
             )

@@ -199,6 +199,30 @@ async def test_a_cut_download_goes_on_only_in_the_same_content(api: Api) -> None
     assert (reply.status_code, reply.content) == (200, b"abcdefghij")
 
 
+@pytest.mark.parametrize("header", ["bytes=5-", "bytes=90-"])
+async def test_content_that_is_replaced_while_it_is_asked_for_is_not_mixed(
+    api: Api, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    node = await node_of(api, b"0123456789" * (1 if header == "bytes=5-" else 10))
+    path, nodes = f"/node/{node['id']}?download", api.services.nodes
+    headers = {"Range": header, "If-Range": (await api.http.get(path)).headers["etag"]}
+    before = (await api.http.get(path, headers=headers)).content
+    plain = nodes.open_range
+
+    async def replaced_then(node_id: str, **window: Any) -> Any:
+        found = await plain(node_id, **window)
+        monkeypatch.undo()
+        await api.ok("PUT", f"/node/{node['id']}", files={"upload": ("x", b"abcdefghij")})
+        return found
+
+    monkeypatch.setattr(nodes, "open_range", replaced_then)
+    reply = await api.http.get(path, headers=headers)
+    assert (reply.status_code, reply.headers["etag"]) == (206, headers["If-Range"])
+    assert reply.content == before
+    reply = await api.http.get(path, headers=headers)
+    assert (reply.status_code, reply.content) == (200, b"abcdefghij")
+
+
 async def test_parts_by_index_and_windows_by_seek(api: Api) -> None:
     node = await node_of(api, FASTA)
     path = f"/node/{node['id']}"

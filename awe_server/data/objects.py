@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0  #: without a byte
 PLAIN_BYTES = 8 * MIB  #: what is no larger is stored by one request
-MAX_PIECES = 9_000  #: of one multipart upload; S3 takes 10,000
-CONCURRENCY = 2  #: pieces of one upload at once
+MAX_PIECES = 10_000  #: of one multipart upload, as S3 and Google take them
+CONCURRENCY = 2  #: pieces of one upload at once; one more is being filled
+MAX_PIECE_BYTES = 30 * MIB  #: so an upload holds less than 100 MB in memory
+MAX_OBJECT_BYTES = MAX_PIECES * MAX_PIECE_BYTES
+MAX_STORES = 64  #: whose connections are kept
 
 _PREFIX = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 #: Options that obstore takes from the environment only if no other option of its connections is given.
@@ -80,7 +83,7 @@ class Objects:
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._stores: dict[tuple[str, str], ObjectStore] = {}
+        self._stores: dict[tuple[str, str], ObjectStore] = {}  #: the one that was used last at the end
 
     async def head(self, url: str) -> ObjectFact:
         """Look at an object. Raises ObjectMissing, ObjectRefused, ObjectBusy, as all methods do."""
@@ -123,7 +126,7 @@ class Objects:
                 data = b"".join([chunk async for chunk in chunks])
                 await put_async(store, place.key, data, use_multipart=False)
                 return
-            piece = max(PLAIN_BYTES, -(-size // MAX_PIECES))
+            piece = piece_bytes(size)
             await put_async(store, place.key, chunks, chunk_size=piece, max_concurrency=CONCURRENCY)
         except Exception as exc:
             raise _error_of(exc, place) from exc
@@ -141,10 +144,14 @@ class Objects:
                 raise error from exc
 
     async def _store(self, place: ObjectPlace) -> "ObjectStore":
-        store = self._stores.get((place.scheme, place.bucket))
-        if store is not None:
-            return store
-        return await to_thread.run_sync(self._open, place.scheme, place.bucket)
+        key = (place.scheme, place.bucket)
+        store = self._stores.pop(key, None)
+        if store is None:
+            store = await to_thread.run_sync(self._open, *key)
+        self._stores[key] = store
+        if len(self._stores) > MAX_STORES:
+            del self._stores[next(iter(self._stores))]
+        return store
 
     def _open(self, scheme: str, bucket: str) -> "ObjectStore":
         from obstore.store import from_url
@@ -159,8 +166,20 @@ class Objects:
             if value := os.environ.get(_PREFIX[scheme] + name.upper()):
                 options[name] = value.lower() in ("1", "true", "yes", "on") if "allow" in name else value
         retry: Any = {"max_retries": 2, "retry_timeout": seconds}
-        store = from_url(f"{scheme}://{bucket}", client_options=options, retry_config=retry)  # type: ignore[call-overload]
-        return self._stores.setdefault((scheme, bucket), store)
+        config: dict[str, Any] = {}
+        if scheme == "s3" and not os.environ.get("AWS_CHECKSUM_ALGORITHM"):
+            config["checksum_algorithm"] = "SHA256"  # the store checks what it gets, and keeps the checksum
+        return from_url(  # type: ignore[call-overload, no-any-return]
+            f"{scheme}://{bucket}", config=config, client_options=options, retry_config=retry
+        )
+
+
+def piece_bytes(size: int) -> int:
+    """How large the pieces are in which an object of this size is stored. Raises ObjectRefused."""
+    if size > MAX_OBJECT_BYTES:
+        most = MAX_OBJECT_BYTES // 10**9
+        raise ObjectRefused(f"{size} bytes are more than one object may have here ({most} GB)")
+    return max(PLAIN_BYTES, -(-size // MAX_PIECES))
 
 
 def _error_of(exc: Exception, place: ObjectPlace) -> AweError:

@@ -108,6 +108,11 @@ class S3Server:
         reply = self._http.get(f"{self.endpoint}/{bucket}/{key}")
         return None if reply.status_code == 404 else reply.raise_for_status().content
 
+    def about(self, bucket: str, key: str) -> dict[str, str]:
+        """What an object says of itself: the headers of a HEAD."""
+        reply = self._http.head(f"{self.endpoint}/{bucket}/{key}", headers={"x-amz-checksum-mode": "ENABLED"})
+        return dict(reply.raise_for_status().headers)
+
     def keys(self, bucket: str) -> list[str]:
         """The names of (at most 1000) objects."""
         reply = self._http.get(f"{self.endpoint}/{bucket}", params={"list-type": "2"}).raise_for_status()

@@ -5,7 +5,9 @@ have it once. `SinkRefused` will not: somebody has to do something first. No tex
 are shown without their queries.
 """
 
+import hashlib
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,6 +59,25 @@ class Memo(Protocol):
 
     async def note(self, what: dict[str, Any]) -> None:
         """Note something, durably."""
+
+
+async def verified(chunks: ByteReader, content: Content) -> AsyncIterator[bytes]:
+    """What is read of a content; its last piece only once all of it proved to be what came in.
+
+    So what was damaged on our disk is whole nowhere else. Raises SinkRefused, and what the chunks raise.
+    """
+    found = hashlib.md5(usedforsecurity=False)
+    held = b""
+    async for chunk in chunks:
+        if held:
+            yield held
+        found.update(chunk)
+        held = chunk
+    md5 = found.hexdigest()
+    if md5 != content.md5:
+        raise SinkRefused(f"it was damaged on this server's disk: its md5 was {content.md5}, now it is {md5}")
+    if held:
+        yield held
 
 
 @dataclass(slots=True, frozen=True)

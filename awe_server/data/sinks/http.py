@@ -6,7 +6,7 @@ is repeated.
 
 import base64
 
-from awe_server.data.sinks.base import Content, SinkRefused, shown
+from awe_server.data.sinks.base import Content, SinkRefused, shown, verified
 from awe_server.data.sinks.web import MAX_REDIRECTS, Web, next_address, problem
 
 
@@ -27,7 +27,7 @@ class HttpSink:
         for _ in range(1 + MAX_REDIRECTS):
             chunks = await content.chunks()
             try:
-                answer = await self._web.send("PUT", target, headers, chunks)
+                answer = await self._web.send("PUT", target, headers, verified(chunks, content))
             finally:
                 await chunks.aclose()
             if answer.is_success:

@@ -1,7 +1,7 @@
 """Outputs in object stores. An object appears whole, and storing it again changes nothing."""
 
 from awe_server.data.objects import ObjectBusy, ObjectMissing, ObjectRefused, Objects
-from awe_server.data.sinks.base import Content, SinkBusy, SinkRefused
+from awe_server.data.sinks.base import Content, SinkBusy, SinkRefused, verified
 
 
 class ObjectSink:
@@ -14,7 +14,7 @@ class ObjectSink:
         """Store the content. Raises SinkBusy, SinkRefused."""
         chunks = await content.chunks()
         try:
-            await self._objects.put(url, chunks, content.size)
+            await self._objects.put(url, verified(chunks, content), content.size)
             size = (await self._objects.head(url)).size_bytes
         except ObjectBusy as exc:
             raise SinkBusy(exc.message) from exc

@@ -9,15 +9,24 @@ done and leaves it there when that fails.
 
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
-from awe_server.data.downloads import ByteReader
-from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, SinkRefused, reason_of, shown
+from awe_server.data.sinks.base import (
+    About,
+    Content,
+    Memo,
+    SinkBusy,
+    SinkRefused,
+    reason_of,
+    shown,
+    verified,
+)
 from awe_server.data.sinks.web import Answer, Web, problem
+from shared_models.errors import NodeNotFound
 
 #: What Shock says, with status 400, of trouble that passes: a file that is being joined, a full disk.
 _PASSING = ("locked", "no space left on device")
@@ -32,10 +41,7 @@ class ShockSink:
     async def deliver(self, host: str, content: Content, about: About, memo: Memo) -> str:
         """Store the content as a new node; its id. Raises SinkBusy, SinkRefused."""
         shock = _Shock(self._web, host, about.token)
-        noted = await memo.read()
-        node = str(noted.get("node") or "")
-        if not node and noted:
-            node = await shock.find(memo.marker)
+        node = await shock.made(memo)
         if node:
             found = await shock.look(node)
             if found is None:
@@ -49,11 +55,21 @@ class ShockSink:
         if not node:
             await memo.note({"begun": True})
             node = await shock.create(memo.marker)
-        await memo.note({"node": node})
+        try:
+            await memo.note({"node": node})
+        except NodeNotFound:  # the output is not wanted any more, and nobody else knows of this node
+            await shock.delete(node)
+            raise
         stored = await shock.upload(node, content, about)
         if not _holds(stored, content):
             raise SinkBusy(f"{shown(host)} does not say that it has the whole file")
         return node
+
+    async def take_back(self, host: str, token: str, memo: Memo) -> None:
+        """Remove what a delivery that is not wanted any more has made. Raises SinkBusy, SinkRefused."""
+        shock = _Shock(self._web, host, token)
+        if node := await shock.made(memo):
+            await shock.delete(node)
 
     async def build_index(self, host: str, node: str, kind: str, token: str) -> None:
         """Have an index built there. Raises SinkBusy, SinkRefused."""
@@ -82,6 +98,12 @@ class _Shock:
             raise SinkRefused(f"{shown(self._nodes)} is not a Shock: it answers without the id of a node")
         return node
 
+    async def made(self, memo: Memo) -> str:
+        """The node that the same delivery made before, as far as one can tell; "" if it made none."""
+        noted = await memo.read()
+        node = str(noted.get("node") or "")
+        return node if node or not noted else await self.find(memo.marker)
+
     async def find(self, name: str) -> str:
         """The node without a file that has this name, "" if there is none."""
         found = await self._send("GET", f"{self._nodes}?querynode&file.name={quote(name)}")
@@ -102,7 +124,7 @@ class _Shock:
         fields = {} if about.attributes is None else {"attributes_str": json.dumps(about.attributes)}
         chunks = await content.chunks()
         try:
-            form = _Form(fields, about.name, chunks, content.size)
+            form = _Form(fields, about.name, verified(chunks, content), content.size)
             stored = await self._send("PUT", f"{self._nodes}/{node}", form)
         finally:
             await chunks.aclose()
@@ -140,7 +162,11 @@ class _Form:
     """Text fields and then at most one file, as multipart/form-data of known length."""
 
     def __init__(
-        self, fields: dict[str, str], name: str = "", chunks: ByteReader | None = None, size: int = 0
+        self,
+        fields: dict[str, str],
+        name: str = "",
+        chunks: AsyncIterable[bytes] | None = None,
+        size: int = 0,
     ) -> None:
         boundary = secrets.token_hex(16)
         self._chunks = chunks

@@ -1,17 +1,21 @@
 """Where outputs go besides our own node store, by address."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import httpx
 from anyio import to_thread
 
 from awe_server.data.objects import Objects
 from awe_server.data.ports import FileFact
-from awe_server.data.sinks.base import About, Content, Memo
+from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, shown
 from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.http import HttpSink
 from awe_server.data.sinks.objects import ObjectSink
 from awe_server.data.sinks.shock import ShockSink
 from awe_server.data.sinks.web import Web
-from shared_models.file_urls import is_file_url, path_of
+from shared_models.file_urls import is_file_url, path_of, url_of
 from shared_models.object_urls import is_object_url
 
 
@@ -24,10 +28,15 @@ class Sinks:
         self._http = HttpSink(web)
         self._objects = ObjectSink(Objects())
         self._files = FileSink(roots)
+        self._going: Counter[str] = Counter()  #: addresses of which something is being removed
 
     async def to_shock(self, host: str, content: Content, about: About, memo: Memo) -> str:
         """Make a node in another Shock; its id."""
         return await self._shock.deliver(host, content, about, memo)
+
+    async def take_back(self, host: str, token: str, memo: Memo) -> None:
+        """Remove the node that `to_shock` made with this memo, if it made one."""
+        await self._shock.take_back(host, token, memo)
 
     async def index_in_shock(self, host: str, node: str, kind: str, token: str) -> None:
         """Index a node there."""
@@ -35,6 +44,7 @@ class Sinks:
 
     async def to_url(self, url: str, content: Content) -> None:
         """Store a file at an address of a web server or an object store."""
+        self._check_stays(url)
         sink: HttpSink | ObjectSink = self._objects if is_object_url(url) else self._http
         await sink.deliver(url, content)
 
@@ -44,13 +54,30 @@ class Sinks:
 
     async def to_file(self, wanted: Wanted) -> FileFact:
         """Make a shared file of what was staged."""
+        self._check_stays(url_of(wanted.path))
         return await to_thread.run_sync(self._files.place, wanted)
 
     async def remove(self, url: str, token: str) -> None:
         """Remove what was delivered: a Shock's node, an object, a file; or a stage folder."""
-        if is_file_url(url):
-            await to_thread.run_sync(self._files.remove, path_of(url))
-        elif is_object_url(url):
-            await self._objects.delete(url)
-        else:
-            await self._shock.delete(url, token)
+        with self._removing(url):
+            if is_file_url(url):
+                await to_thread.run_sync(self._files.remove, path_of(url))
+            elif is_object_url(url):
+                await self._objects.delete(url)
+            else:
+                await self._shock.delete(url, token)
+
+    @contextmanager
+    def _removing(self, url: str) -> Iterator[None]:
+        self._going[url] += 1
+        try:
+            yield
+        finally:
+            self._going[url] -= 1
+            if not self._going[url]:
+                del self._going[url]
+
+    def _check_stays(self, url: str) -> None:
+        """What is put now where something is still being removed would go with it."""
+        if url in self._going:
+            raise SinkBusy(f"what was at {shown(url)} is still being removed")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from awe_server.data.sinks.base import PASSING, SinkBusy, SinkRefused, reason_of, shown
+from shared_models.locations import is_web_url
 
 #: A server that stores a large file may answer long after its last byte.
 TIMEOUT = httpx.Timeout(60.0, connect=15.0, read=300.0)
@@ -54,10 +55,10 @@ class Web:
                 await reply.aclose()
         except httpx.TimeoutException as exc:
             raise SinkBusy(f"{shown(url)} does not answer") from exc
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError) as exc:
+            raise SinkRefused(f"{shown(url)} is no address: {reason_of(str(exc))}") from exc
         except (httpx.TransportError, httpx.DecodingError) as exc:
             raise SinkBusy(f"{shown(url)}: {reason_of(str(exc)) or 'the connection broke'}") from exc
-        except (httpx.InvalidURL, ValueError) as exc:
-            raise SinkRefused(f"{shown(url)} is no address: {reason_of(str(exc))}") from exc
 
 
 async def _beginning(reply: httpx.Response) -> bytes:
@@ -81,13 +82,16 @@ def problem(answer: Answer, url: str, said: str = "", *, passes: bool = False) -
 
 
 def next_address(answer: Answer, url: str) -> str | None:
-    """Where the same request should go instead, if the answer says so."""
+    """Where the same request should go instead, if the answer says so. Raises SinkRefused if nobody can."""
     if answer.status not in _REPEATING or not answer.headers.get("location"):
         return None
     try:
-        return str(httpx.URL(url).join(answer.headers["location"]))
+        target = httpx.URL(url).join(answer.headers["location"])
     except httpx.InvalidURL:
         return None
+    if not is_web_url(str(target)):
+        raise SinkRefused(f"{shown(url)} leads to a '{target.scheme[:50]}:' address, which takes no PUT")
+    return str(target)
 
 
 def _retry_after_s(answer: Answer) -> float:

@@ -1,20 +1,31 @@
 """Sinks: what they do with every kind of refusal and trouble, and with a delivery that is repeated."""
 
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
+from awe_server.data import objects as objects_module
 from awe_server.data.downloads import ByteReader, open_reader
-from awe_server.data.objects import Objects
-from awe_server.data.sinks.base import About, SinkBusy, SinkRefused
+from awe_server.data.objects import (
+    CONCURRENCY,
+    MAX_OBJECT_BYTES,
+    ObjectMissing,
+    Objects,
+    piece_bytes,
+)
+from awe_server.data.sinks.base import About, Content, SinkBusy, SinkRefused
 from awe_server.data.sinks.http import HttpSink
 from awe_server.data.sinks.objects import ObjectSink
 from awe_server.data.sinks.shock import ShockSink
+from awe_server.data.sinks.sinks import Sinks
 from awe_server.data.sinks.web import Web
+from shared_models.errors import NodeNotFound
 from shared_models.limits import MIB
 from tests.support.http_files import HttpFiles
 from tests.support.s3 import S3Server, s3_bucket, s3_server
@@ -39,6 +50,12 @@ class File:
     async def chunks(self) -> ByteReader:
         return open_reader(self._path, 0, self.size)
 
+    def damage(self) -> None:
+        """Flip a bit on the disk."""
+        data = bytearray(self._path.read_bytes())
+        data[len(data) // 2] ^= 1
+        self._path.write_bytes(data)
+
 
 class Notes:
     """A memo that forgets when it is told to."""
@@ -48,13 +65,14 @@ class Notes:
     def __init__(self) -> None:
         self.noted: dict[str, Any] = {}
         self.dies_at = ""
+        self.error: Exception = ConnectionError("killed")
 
     async def read(self) -> dict[str, Any]:
         return self.noted
 
     async def note(self, what: dict[str, Any]) -> None:
         if self.dies_at in what:
-            raise ConnectionError("killed")
+            raise self.error
         self.noted = what
 
 
@@ -154,6 +172,27 @@ async def test_a_put_follows_only_what_repeats_it(content: File, tmp_path: Path)
             await sink.deliver("http://x/round", content)
 
 
+async def test_a_put_is_not_led_to_what_is_no_web_address(web: Web, files: HttpFiles, content: File) -> None:
+    for target in ("ftp://127.0.0.1/x", "file:///etc/passwd"):
+        files.faults.fail(307, headers={"Location": target})
+        with pytest.raises(SinkRefused, match=f"leads to a '{target.partition(':')[0]}:' address"):
+            await HttpSink(web).deliver(files.url_of("x"), content)
+
+
+async def test_an_address_without_a_host_is_a_refusal(web: Web, content: File) -> None:
+    with pytest.raises(SinkRefused, match="is no address"):
+        await HttpSink(web).deliver("http:///x", content)
+
+
+async def test_a_file_that_was_damaged_here_is_stored_nowhere(
+    web: Web, files: HttpFiles, content: File
+) -> None:
+    content.damage()
+    with pytest.raises(SinkRefused, match="damaged on this server's disk"):
+        await HttpSink(web).deliver(files.url_of("x"), content)
+    assert not (files.folder / "x").exists()
+
+
 # ---- Shock
 
 
@@ -225,6 +264,39 @@ async def test_the_data_token_opens_a_shock_and_is_in_no_text(
     assert "canary" not in caught.value.message
 
 
+async def test_a_shock_gets_no_file_that_was_damaged_here(
+    web: Web, shock: ShockServer, content: File
+) -> None:
+    content.damage()
+    with pytest.raises(SinkRefused, match="damaged on this server's disk"):
+        await ShockSink(web).deliver(shock.url, content, ABOUT, Notes())
+    assert [shock.content(node) for node in shock.nodes] == [None]
+
+
+async def test_a_delivery_that_nobody_wants_any_more_leaves_no_node(
+    web: Web, shock: ShockServer, content: File
+) -> None:
+    memo = Notes()
+    memo.dies_at, memo.error = "node", NodeNotFound(node_id="its own")
+    with pytest.raises(NodeNotFound):
+        await ShockSink(web).deliver(shock.url, content, ABOUT, memo)
+    assert not shock.nodes
+
+
+@pytest.mark.parametrize("dies_at", ["begun", "node", "never"])
+async def test_what_a_delivery_made_is_taken_back_also_if_it_died(
+    web: Web, shock: ShockServer, content: File, dies_at: str
+) -> None:
+    memo = Notes()
+    memo.dies_at = dies_at
+    with contextlib.suppress(ConnectionError):
+        await ShockSink(web).deliver(shock.url, content, ABOUT, memo)
+    assert len(shock.nodes) == (dies_at != "begun")
+    for _ in range(2):
+        await ShockSink(web).take_back(shock.url, "", memo)
+    assert not shock.nodes
+
+
 async def test_a_full_shock_is_waited_for(web: Web, shock: ShockServer, content: File) -> None:
     shock.full = True
     with pytest.raises(SinkBusy, match="no space left"):
@@ -289,3 +361,74 @@ async def test_a_file_that_breaks_off_here_leaves_no_object(
     with pytest.raises(Exception, match="too early"):
         await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", content)
     assert (s3.keys(s3_bucket), s3.uploads(s3_bucket)) == ([], [])
+
+
+@pytest.mark.parametrize("size", [10, 20 * MIB])
+async def test_an_object_that_was_damaged_here_is_stored_nowhere(
+    s3: S3Server, s3_bucket: str, tmp_path: Path, size: int
+) -> None:
+    content = File(tmp_path / "f", bytes(size))
+    content.damage()
+    with pytest.raises(SinkRefused, match="damaged on this server's disk"):
+        await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", content)
+    assert (s3.keys(s3_bucket), s3.uploads(s3_bucket)) == ([], [])
+
+
+async def test_pieces_go_to_s3_with_checksums(s3: S3Server, s3_bucket: str, tmp_path: Path) -> None:
+    await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", File(tmp_path / "f", DATA * 4))
+    assert s3.about(s3_bucket, "x")["x-amz-checksum-algorithm"] == "SHA256"
+
+
+@pytest.mark.parametrize("size", [1, 75 * 10**9, 10**11, MAX_OBJECT_BYTES])
+def test_an_upload_has_no_more_pieces_than_stores_take_and_little_in_memory(size: int) -> None:
+    piece = piece_bytes(size)
+    assert -(-size // piece) <= 10_000
+    assert piece * (CONCURRENCY + 1) < 100_000_000
+    assert piece >= 5 * MIB  # S3 takes no smaller ones
+
+
+async def test_what_is_too_large_for_an_object_is_a_refusal(s3: S3Server, content: File) -> None:
+    content.size = MAX_OBJECT_BYTES + 1
+    with pytest.raises(SinkRefused, match=r"more than one object may have here \(314 GB\)"):
+        await ObjectSink(Objects()).deliver("s3://some-bucket/x", content)
+
+
+async def test_connections_of_a_few_buckets_are_kept(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects_module, "MAX_STORES", 2)
+    objects = Objects()
+    buckets = [s3.bucket() for _ in range(3)]
+    for bucket in (*buckets, buckets[1], buckets[0]):
+        with pytest.raises(ObjectMissing):
+            await objects.head(f"s3://{bucket}/x")
+    assert [bucket for _, bucket in objects._stores] == [buckets[1], buckets[0]]
+
+
+# ---- all together
+
+
+async def test_nothing_is_put_where_something_is_being_removed(
+    content: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, go_on = anyio.Event(), anyio.Event()
+
+    async def remove(sink: ObjectSink, url: str) -> None:
+        removing.set()
+        await go_on.wait()
+
+    async def deliver(sink: ObjectSink, url: str, content: Content) -> None:
+        stored.append(url)
+
+    stored: list[str] = []
+    monkeypatch.setattr(ObjectSink, "delete", remove)
+    monkeypatch.setattr(ObjectSink, "deliver", deliver)
+    async with httpx.AsyncClient() as http, anyio.create_task_group() as group:
+        sinks = Sinks(http, (str(tmp_path),))
+        group.start_soon(sinks.remove, "s3://b/x", "")
+        await removing.wait()
+        await sinks.to_url("s3://b/y", content)
+        with pytest.raises(SinkBusy, match="still being removed"):
+            await sinks.to_url("s3://b/x", content)
+        go_on.set()
+        await anyio.wait_all_tasks_blocked()
+        await sinks.to_url("s3://b/x", content)
+    assert stored == ["s3://b/y", "s3://b/x"]

@@ -2,11 +2,14 @@
 
 Folders are entered one by one without following links, from the directory down, so that no member is written
 through a link, of the archive or of anybody else. A link is made only if it leads to somewhere inside: it may
-go up first, no further than the directory, and down then. Nothing that is there is replaced.
+go up first, no further than the directory, and down then. As this depends on its place, no link gets a second
+name: a hard link is made to a file only, and only to one of the same archive. Nothing that is there is
+replaced.
 """
 
 import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -26,15 +29,16 @@ class Refused(Exception):
     """The archive, or a member of it, cannot be unpacked here; the text says why."""
 
 
-def unpack(is_stopped: IsStopped, archive: Path, directory: Path, name: str) -> int:
-    """Unpack the members that an input's name takes, `out/` or `*.bt2`; how many there were.
+def unpack(is_stopped: IsStopped, archive: Path, directory: Path, name: str) -> set[str]:
+    """Unpack the members that an input's name takes, `out/` or `*.bt2`; names of all that was made.
 
     Members that the name does not take are left out, but each has to be harmless, and one at least has to be
     taken. Raises Refused, also when it is stopped, and OSError. Blocking: for a worker thread.
     """
     pattern = Pattern(name)
     others: list[str] = []
-    count = taken = 0
+    count = 0
+    is_taken = False
     with archive.open("rb") as file, _Place(directory) as place:
         try:
             for member in members(file):
@@ -47,15 +51,15 @@ def unpack(is_stopped: IsStopped, archive: Path, directory: Path, name: str) -> 
                 if not parts:
                     continue
                 if pattern.takes(parts):
-                    taken += 1
+                    is_taken = True
                     place.put(member, parts, file)
                 elif len(others) < LISTED_NAMES:
                     others.append("/".join(parts)[:200])
         except DamagedArchive as exc:
             raise Refused(f"it is not a whole tar: {exc}") from exc
-    if not taken:
+    if not is_taken:
         raise Refused(f"nothing in it is '{name[:200]}'; it has: {', '.join(others) or 'nothing'}")
-    return taken
+    return place.made
 
 
 def _checked(member: Member) -> list[str]:
@@ -88,6 +92,7 @@ class _Place:
     """The directory, and the folders of it that are open on the way to the last member."""
 
     def __init__(self, directory: Path) -> None:
+        self.made: set[str] = set()  #: names from the directory on
         self._open = [os.open(directory, _FOLDER)]
         self._names: list[str] = []
 
@@ -111,6 +116,7 @@ class _Place:
                 self._link(member, folder, name)
             else:
                 _write(member, folder, name, file)
+            self.made.add("/".join(parts))
         except FileExistsError as exc:
             raise Refused(f"member '{member.name[:200]}' is there already: another input, or twice") from exc
         except NotADirectoryError as exc:
@@ -125,6 +131,7 @@ class _Place:
         for part in parts[same:]:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=self._open[-1])
+                self.made.add("/".join((*self._names, part)))
             self._open.append(os.open(part, _FOLDER, dir_fd=self._open[-1]))
             self._names.append(part)
         return self._open[-1]
@@ -135,16 +142,16 @@ class _Place:
             os.close(self._open.pop())
 
     def _link(self, member: Member, folder: int, name: str) -> None:
-        """Another name of a member that was unpacked before."""
+        """Another name of a file that was unpacked before."""
         parts = [part for part in member.target.split("/") if part not in ("", ".")]
+        if "/".join(parts) not in self.made:
+            raise Refused(f"member '{member.name[:200]}' is a link to nothing that was unpacked before it")
         there = os.dup(folder)
         try:
-            if not parts:
-                raise Refused(f"member '{member.name[:200]}' is a link to nothing")
             source = self._enter(parts[:-1])
+            if not stat.S_ISREG(os.stat(parts[-1], dir_fd=source, follow_symlinks=False).st_mode):
+                raise Refused(f"member '{member.name[:200]}' is a hard link to what is no file")
             os.link(parts[-1], name, src_dir_fd=source, dst_dir_fd=there, follow_symlinks=False)
-        except FileNotFoundError as exc:
-            raise Refused(f"member '{member.name[:200]}' is a link to nothing") from exc
         finally:
             os.close(there)
 

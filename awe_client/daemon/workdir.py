@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT = 100
 LISTED_NAMES = 30
+#: So many names of a work directory are read to tell what is in it; there may be millions.
+MAX_LISTED = 10 * LISTED_NAMES
 #: Threads of their own: however much there is to remove, it holds up nobody who wants to write or to report.
 REMOVERS = 2
 #: A tree deeper than this is made flatter before it is removed: its paths stay short enough for the kernel.
@@ -193,11 +195,13 @@ def place(directory: Path, name: str) -> Path:
     reason = check_relative_path(name)
     if reason:
         raise NotInside(f"file name '{name[:200]}' {reason}")
-    target = directory / name
-    if "/" in name:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        require_inside(directory, target.parent, name)
-    return target
+    folder = directory
+    for part in name.split("/")[:-1]:
+        folder = folder / part
+        # Looked at before anything is made in it: it may be a link that an input brought.
+        folder.mkdir(exist_ok=True)
+        require_inside(directory, folder, name)
+    return directory / name
 
 
 def write_new(directory: Path, name: str, text: str) -> None:
@@ -231,13 +235,19 @@ def require_inside(directory: Path, path: Path, name: str) -> None:
 def listing(directory: Path) -> str:
     """What is in a directory, for a message to a person: names, sorted, not too many."""
     names: list[str] = []
-    for folder, folders, files in os.walk(directory):
-        prefix = os.path.relpath(folder, directory)
-        here = "" if prefix == "." else prefix + "/"
-        names += [here + name for name in files] + [f"{here}{name}/" for name in folders]
-        if len(names) > 10 * LISTED_NAMES:
-            break
+    pending = [""]
+    while pending and len(names) <= MAX_LISTED:
+        below = pending.pop()
+        with contextlib.suppress(OSError), os.scandir(directory / below) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                names.append(f"{below}{entry.name}{'/' if is_folder else ''}")
+                if is_folder:
+                    pending.append(names[-1])
+                if len(names) > MAX_LISTED:
+                    break
     names.sort()
     shown = ", ".join(repr(name)[1:-1] for name in names[:LISTED_NAMES])
     more = len(names) - LISTED_NAMES
-    return (shown or "nothing") + (f" and {more} more" if more > 0 else "")
+    at_least = "at least " if len(names) > MAX_LISTED else ""
+    return (shown or "nothing") + (f" and {at_least}{more} more" if more > 0 else "")

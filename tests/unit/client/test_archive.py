@@ -1,12 +1,13 @@
 """Folders and patterns as tars, made and unpacked (F-08, F-10)."""
 
+import contextlib
 import hashlib
 import io
 import os
 import subprocess
 import tarfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,20 @@ def test_too_many_files_are_refused_both_ways(
         unpacked(data, tmp_path / "back", "out/")
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every name that is read of any folder from now on."""
+    read: list[str] = []
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def counting(folder: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            yield (entry for entry in entries if not read.append(entry.name))  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(os, "scandir", counting)
+    return read
+
+
 FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 
 
@@ -230,6 +245,9 @@ FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, ta
         ([("out/h", HARD, "../../canary")], "link that leads out"),
         ([("out/h", HARD, "/etc/passwd")], "link that leads out"),
         ([("out/h", HARD, "out/nothing")], "link to nothing"),
+        ([("out/a/b/l", LINK, "../../.."), ("out/m", HARD, "out/a/b/l")], "hard link to what is no file"),
+        ([("out/a/b", FOLDER, ""), ("out/m", HARD, "out/a/b")], "hard link to what is no file"),
+        ([("in.txt", FILE, "1"), ("out/h", HARD, "in.txt")], "link to nothing"),
         ([("out/dev", tarfile.CHRTYPE, "")], "no file, folder or link"),
         ([("out/dev", tarfile.BLKTYPE, "")], "no file, folder or link"),
         ([("out/pipe", tarfile.FIFOTYPE, "")], "no file, folder or link"),
@@ -278,6 +296,35 @@ def test_nothing_that_is_there_is_replaced_not_even_through_links(tmp_path: Path
     with pytest.raises(Refused, match="lies in what is no folder"):
         unpack(lambda: False, tmp_path / "a.tar", target, "out/")
     assert tree(tmp_path / "shared") == {"db": "shared"}
+
+
+@pytest.mark.parametrize("name", ["out/reference", "out/input"])
+def test_a_hard_link_is_made_to_files_of_the_same_archive_only(tmp_path: Path, name: str) -> None:
+    """Else an archive would give another name to what it did not bring: links to reference data, inputs."""
+    (tmp_path / "shared").write_text("shared")
+    target = tmp_path / "work"
+    (target / "out").mkdir(parents=True)
+    (target / "out/reference").symlink_to(tmp_path / "shared")
+    (target / "out/input").write_text("input")
+    before = tree(tmp_path)
+    archive = tmp_path.with_suffix(".tar")
+    archive.write_bytes(made(("out/h", HARD, name)))
+    with pytest.raises(Refused, match="link to nothing that was unpacked before it"):
+        unpack(lambda: False, archive, target, "out/")
+    assert tree(tmp_path) == before
+
+
+def test_all_that_was_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "work/out").mkdir(parents=True)
+    members = [
+        ("./out/sub/a", FILE, "1"),
+        ("out/b", HARD, "out/sub/a"),
+        ("out/l", LINK, "b"),
+        ("no", FILE, ""),
+    ]
+    (tmp_path / "a.tar").write_bytes(made(*members))
+    names = unpack(lambda: False, tmp_path / "a.tar", tmp_path / "work", "out/")
+    assert names == {"out/sub", "out/sub/a", "out/b", "out/l"}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from awe_client.daemon.resources import Capacity, Totals, detect_cores, detect_g
 from awe_client.daemon.units import parse_bytes, parse_seconds
 from awe_client.daemon.workdir import (
     MAX_KEPT,
+    MAX_LISTED,
     NotInside,
     WorkDirs,
     find,
@@ -26,6 +27,7 @@ from awe_client.daemon.workdir import (
     remove_tree,
 )
 from awe_client.sdk.backoff import jittered_delay_s
+from tests.unit.client.test_archive import counted, tree
 
 pytestmark = pytest.mark.anyio
 
@@ -137,6 +139,26 @@ def test_places_stay_inside(tmp_path: Path) -> None:
         find(tmp_path, "x")
 
 
+def test_nothing_is_made_where_a_link_leads_out(tmp_path: Path) -> None:
+    canary, work = tmp_path / "canary", tmp_path / "work"
+    (canary / "sub").mkdir(parents=True)
+    (canary / "file").write_text("whole")
+    (work / "real").mkdir(parents=True)
+    (work / "real/out").symlink_to(canary)
+    (work / "up").symlink_to("../canary")
+    (work / "alias").symlink_to("real")
+    (work / "nowhere").symlink_to(canary / "new")
+    before = tree(canary)
+    for name in ("real/out/made/x", "up/made/deep/x", "up/sub/x", "alias/out/made/x", "alias/out/x"):
+        with pytest.raises(NotInside, match="leaves the work directory through a link"):
+            place(work, name)
+    with pytest.raises(FileExistsError):
+        place(work, "nowhere/x")
+    assert tree(canary) == before
+    assert place(work, "alias/made/x") == work / "alias/made/x"
+    assert (work / "real/made").is_dir()
+
+
 def test_a_listing_is_bounded(tmp_path: Path) -> None:
     assert listing(tmp_path) == "nothing"
     (tmp_path / "sub").mkdir()
@@ -146,7 +168,18 @@ def test_a_listing_is_bounded(tmp_path: Path) -> None:
         (tmp_path / f"f{i:03}").touch()
     text = listing(tmp_path)
     assert len(text) < 500
-    assert "more" in text
+    assert text.endswith(" and at least 271 more")
+
+
+def test_a_listing_reads_no_more_names_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(40):
+        (tmp_path / f"f{i:02}").touch()
+    assert listing(tmp_path).endswith("f29 and 10 more")
+    for i in range(2000):
+        (tmp_path / f"g{i}").touch()
+    read = counted(monkeypatch)
+    listing(tmp_path)
+    assert len(read) == MAX_LISTED + 1
 
 
 def test_a_tree_is_removed_and_what_it_links_to_is_not(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ address, version and size stand for it, and then it is kept only as long as this
 
 An entry is a read-only file `<key>.<size>.<mtime_ns>.<random>`. It gets this name, which says all that has to
 be known of it, when it is whole and on the disk; so a daemon may be killed at any moment, and the next one
-takes what is true to its name and removes the rest. At each use it is looked at again: one that was changed
-(other size, time or inode) is dropped and fetched anew. Its bytes are not read for that.
+takes what is true to its name and removes the rest. Before each use it is looked at again, and also after it:
+one that was changed (other size, time or inode) is dropped and fetched anew. Its bytes are not read for that;
+another mode or one more name, which leave them as they are, are no change.
 
 Concurrent users wait for one download, which goes on as long as one of them is left. The longest unused go
 when there is too much, or when the disk is short. What is in use stays, and what has no room beside it is not
@@ -139,7 +140,7 @@ class Cache:
                     await asyncio.wait((entry.bringing,))
                 if entry.bringing is not None:
                     entry.bringing.result()
-                is_right = is_new or await self.check(entry)
+                is_right = is_new or await self.check(entry, note_use=entry.users == 1)
             except BaseException:
                 self.done(entry)
                 raise
@@ -148,9 +149,12 @@ class Cache:
                 return entry
             self.done(entry)
 
-    async def check(self, entry: Cached) -> bool:
-        """Look at an entry that is in use; one that is not any more what it was is dropped."""
-        if await asyncio.to_thread(_look, entry):
+    async def check(self, entry: Cached, *, note_use: bool = False) -> bool:
+        """Look at an entry that is in use; one that is not any more what it was is dropped.
+
+        `note_use`: for the order of entries after a restart. Not while others use it: they may write to it.
+        """
+        if await asyncio.to_thread(_look, entry, note_use=note_use):
             return True
         if self._entries.get(entry.key) is entry:
             log.warning("cache_entry_changed", extra={"path": str(entry.path), "users": entry.users})
@@ -303,11 +307,14 @@ def _finish(_: IsStopped, entry: Cached) -> os.stat_result:
     return info
 
 
-def _look(entry: Cached) -> bool:
-    """Whether an entry is what it was; its time of use is noted, which orders entries after a restart."""
+def _look(entry: Cached, *, note_use: bool) -> bool:
+    """Whether an entry is what it was.
+
+    Noting the time of its use sets its time of change, too: a change at that very moment would be hidden.
+    """
     try:
         is_true = _is_true(entry, entry.path.lstat())
-        if is_true:
+        if is_true and note_use:
             os.utime(entry.path, ns=(time.time_ns(), entry.mtime_ns))
     except OSError:
         return False

@@ -217,6 +217,40 @@ async def test_an_entry_that_was_changed_is_fetched_again(
     assert cache.unused_bytes == 100
 
 
+@pytest.mark.parametrize("harm", [overwrite, truncate, replace, Path.unlink])
+async def test_who_uses_an_entry_can_ask_whether_it_is_still_what_it_was(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    cache = Cache(tmp_path, BIG)
+    first, second = await bring(cache, A), await bring(cache, A)
+    # As it is: a second name and another mode change nothing of its bytes.
+    os.link(first.path, tmp_path / "second.name")
+    first.path.chmod(0o600)
+    assert await cache.check(first)
+    harm(first.path)
+    assert not await cache.check(first)
+    assert not await cache.check(second)
+    assert not cache.has(A)
+
+
+async def test_a_look_at_an_entry_that_others_use_hides_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, source = Cache(tmp_path, BIG), Source()
+    user = await bring(cache, A, source)
+    is_true = cache_module._is_true
+
+    def changed_right_after(entry: Cached, info: os.stat_result) -> bool:
+        said = is_true(entry, info)
+        monkeypatch.setattr(cache_module, "_is_true", is_true)
+        overwrite(entry.path)
+        return said
+
+    monkeypatch.setattr(cache_module, "_is_true", changed_right_after)
+    await bring(cache, A, source)
+    assert not await cache.check(user)
+
+
 @pytest.mark.parametrize("harm", [overwrite, truncate, Path.unlink])
 async def test_an_entry_that_was_changed_while_no_daemon_ran_is_fetched_again(
     tmp_path: Path, harm: Callable[[Path], None]

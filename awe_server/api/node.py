@@ -21,6 +21,7 @@ from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.services import Services
+from awe_server.scheduler.readers import check_unneeded
 from awe_server.store.base import AnyOf, Document, Match
 from awe_server.store.base import Query as StoreQuery
 from shared_models.errors import BadRequest, Forbidden
@@ -336,11 +337,16 @@ async def build_index(
     return ok(asdict(fact))
 
 
-@router.delete("/{node_id}", summary="Delete a node", response_model=Envelope[None], responses=Missing)
+@router.delete(
+    "/{node_id}",
+    summary="Delete a node",
+    response_model=Envelope[None],
+    responses=refusals(400, 404, 409, 507),
+)
 async def delete(
     node_id: str, services: Served, caller: Asking, _: Annotated[NoParameters, Query()]
 ) -> Response:
-    """Its file goes too; downloads that run go on to their end."""
+    """Its file goes too; downloads that run go on to their end. Refused while a job needs it."""
     policy.allow(caller, Right.DELETE)
-    await services.nodes.delete(node_id)
+    await services.nodes.delete(node_id, lambda: check_unneeded(services.engine.state, node_id))
     return ok(None)

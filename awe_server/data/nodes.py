@@ -6,7 +6,7 @@ crash leaves behind is a file that no document names (`collect_orphans`).
 """
 
 import errno
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -212,15 +212,20 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
             await self._documents.put(Put("nodes", document))
         return document
 
-    async def delete(self, node_id: str) -> None:
-        """Remove a node, its file and its parts; downloads that run go on to their end."""
+    async def delete(self, node_id: str, check: Callable[[], object] | None = None) -> None:
+        """Remove a node, its file and its parts; downloads that run go on to their end.
+
+        When `check` raises, nothing is changed.
+        """
         async with self._lock(node_id):
             document = await self.get(node_id)
+            if check is not None:
+                check()
             await self._documents.put(Delete("nodes", node_id))
             await self._remove_files(document)
 
     async def expire(
-        self, node_ids: Iterable[str], in_use: Callable[[frozenset[str]], set[str]]
+        self, node_ids: Iterable[str], in_use: Callable[[frozenset[str]], Set[str]]
     ) -> Sequence[str]:
         """Delete those nodes whose time has come, except what `in_use` says is needed at that very moment."""
         async with AsyncExitStack() as locks:
@@ -230,6 +235,8 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
                 document = await self._documents.get("nodes", node_id)
                 if document is not None and docs.has_expired(document, self._wall()):
                     documents[node_id] = document
+            if not documents:
+                return ()
             # Nothing may come between this look and the batch that `put` begins with.
             gone = sorted(documents.keys() - in_use(frozenset(documents)))
             await self._documents.put(*(Delete("nodes", node_id) for node_id in gone))

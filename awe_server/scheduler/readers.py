@@ -1,28 +1,94 @@
-"""Whose work reads a node's content now: until that is over, the content stays what it is.
+"""Whose work needs a node now: until that is over, its content stays what it is, and it stays there.
 
 Attempts that read before and after a change would add up to no file at all, and nothing could tell. Whoever
 wants other content makes another node (Shock's nodes with a file never change), or suspends the job first:
-whatever goes on then is compared with what was cut.
+whatever goes on then is compared with what was cut. An output that is gone cannot be made again by any
+`resume`, so it stays until its job has ended.
 """
 
-from awe_server.scheduler.state import RUNNING_TASKS, State, Task
+from collections.abc import Iterator
+
+from awe_server.scheduler.state import ENDED_JOBS, RUNNING_TASKS, Document, State, Task
 from shared_models.errors import Conflict
+from shared_models.states import JobState
 
 
 def check_unread(state: State, node_id: str) -> None:
-    """Raises Conflict if a task that is looked at, waits or runs has the node among its inputs or predata.
-
-    Costs a look at every task in memory: content is replaced rarely.
-    """
-    for task in state.tasks.values():
-        if (task.preparing or task.state in RUNNING_TASKS) and _reads(task, node_id):
+    """Raises Conflict if a task that is looked at, waits or runs has the node among its inputs or predata."""
+    for task in _naming(state, node_id):
+        if _goes_on(task) and _reads(task, node_id):
             raise Conflict(
                 f"node {node_id} is an input of task {task.id}, which is {task.state.value}: "
                 "make a new node, or suspend the job first"
             )
 
 
+def check_unneeded(state: State, node_id: str) -> None:
+    """Raises Conflict if a job that has not ended needs the node: as an output, or, unless the job is
+    suspended, to read it.
+    """
+    for task in _naming(state, node_id):
+        job = task.job
+        if job.state in ENDED_JOBS:
+            continue
+        whose = f"task {task.id} of job {job.id}, which is {job.state.value}"
+        if node_id in made_by(task):
+            raise Conflict(
+                f"node {node_id} is an output of {whose}: it can be deleted when the job has ended"
+            )
+        is_still = job.state is JobState.SUSPEND and not _goes_on(task)
+        if not is_still and node_id in read_by(task):
+            raise Conflict(
+                f"node {node_id} is an input of {whose}: it can be deleted when the job has ended, or is "
+                "suspended"
+            )
+
+
+def made_by(task: Task) -> Iterator[str]:
+    """The nodes here of a task's outputs: where they are, and where they wait to be delivered."""
+    for io in task.outputs:
+        if not io["host"]:
+            yield io["node"]
+        if staging := io.get("_staging"):
+            yield staging
+
+
+def read_by(task: Task) -> Iterator[str]:
+    """The nodes here that a task is given, and those that its outputs are made from."""
+    for ios in (task.inputs, task.predata):
+        for io in ios:
+            if not io["host"]:
+                yield io["node"]
+    for io in task.outputs:
+        if parent := _parent(io):
+            yield parent
+
+
+def _naming(state: State, node_id: str) -> list[Task]:
+    """The tasks that name a node, here or elsewhere. Plain loops: all files of all tasks are looked at."""
+    found: list[Task] = []
+    for task in state.tasks.values():
+        for io in task.inputs:
+            if io["node"] == node_id:
+                found.append(task)
+        for io in task.predata:
+            if io["node"] == node_id:
+                found.append(task)
+        for io in task.outputs:
+            if io["node"] == node_id or io.get("_staging") == node_id or _parent(io) == node_id:
+                found.append(task)
+    return found
+
+
+def _parent(io: Document) -> str:
+    """The node that an output says it is made from."""
+    options = io["formoptions"]
+    return str(options.get("parent_node") or "") if options else ""
+
+
+def _goes_on(task: Task) -> bool:
+    return task.preparing or task.state in RUNNING_TASKS
+
+
 def _reads(task: Task, node_id: str) -> bool:
-    return any(
-        io.get("node") == node_id and not io.get("host") for ios in (task.inputs, task.predata) for io in ios
-    )
+    return any(io["node"] == node_id and not io["host"] for ios in (task.inputs, task.predata) for io in ios)

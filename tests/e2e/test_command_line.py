@@ -601,6 +601,19 @@ def test_nodes_are_put_listed_got_and_removed(site: AweEnv, tmp_path: Path) -> N
     assert "not a file" in site.awe("node", "put", str(tmp_path)).stderr
 
 
+def test_a_node_that_a_job_needs_is_not_removed_and_the_job_is_named(site: AweEnv) -> None:
+    waiting = held(site, "--output", "made.txt", "--", "true")
+    path = f"/job/{waiting['id']}"
+    eventually_sync(lambda: site.data("GET", path)["state"] == "queued")
+    outputs = site.data("GET", path)["tasks"][0]["outputs"]
+    [node] = [io["node"] for io in outputs if io["filename"] == "made.txt"]
+    ran = site.awe("node", "rm", node)
+    assert said(ran, 1) == ""
+    assert f"of job {waiting['id']}, which is queued: it can be deleted when the job has ended" in ran.stderr
+    said(site.awe("rm", waiting["id"]))
+    eventually_sync(lambda: site.awe("node", "get", node).returncode == 2)
+
+
 def test_a_file_is_not_overwritten_by_a_name_that_somebody_else_chose(site: AweEnv, tmp_path: Path) -> None:
     node = site.data("POST", "/node", files={"upload": ("../../precious", b"evil")})["id"]
     (tmp_path / "precious").write_text("mine")

@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from awe_server.runtime.node_expiry import PAGE, NodeExpiry
+from awe_server.runtime import node_expiry
+from awe_server.runtime.node_expiry import NodeExpiry
 from awe_server.scheduler.jobs import suspend_job
 from shared_models.errors import BadRequest, NodeNotFound
 from shared_models.ids import JobId
@@ -108,12 +110,37 @@ async def test_it_goes_once_the_job_has_ended(site: Site) -> None:
     assert [await exists(site, id) for id in (used, output)] == [False, False]
 
 
-async def test_many_that_stay_do_not_hide_those_that_go(site: Site) -> None:
-    used = [await node(site, "1M") for _ in range(PAGE)]
+async def test_many_that_stay_do_not_hide_those_that_go_and_cost_one_look_at_all_tasks(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = 5
+    looks = Mock(side_effect=node_expiry.in_use)
+    monkeypatch.setattr(node_expiry, "PAGE", page)
+    monkeypatch.setattr(node_expiry, "in_use", looks)
+    used = [await node(site, "1M") for _ in range(4 * page)]
     ios = [{"filename": f"{number}.txt", "host": "", "node": id} for number, id in enumerate(used)]
     job_id = await site.submit(task(inputs=ios))
     await site.until(job_id, "queued")
-    unused = [await node(site, "2M") for _ in range(PAGE + 1)]
+    unused = [await node(site, "2M") for _ in range(page + 1)]
     site.hands.wall_s += 121
     assert await sweep(site) == len(unused)
+    assert looks.call_count == 1 + 2, "once for all that stay, and once for each page of those that go"
     assert await exists(site, used[0])
+
+
+async def test_a_node_that_a_job_begins_to_use_during_the_sweep_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = await node(site, "1M")
+    site.hands.wall_s += 61
+    plain = site.engine.find
+
+    async def submit_meanwhile(*args: Any) -> Any:
+        page = await plain(*args)
+        monkeypatch.undo()
+        await site.submit(task(inputs=[{"filename": "in.txt", "host": "", "node": used}]))
+        return page
+
+    monkeypatch.setattr(site.engine, "find", submit_meanwhile)
+    assert await sweep(site) == 0
+    assert await exists(site, used)

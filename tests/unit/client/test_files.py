@@ -7,9 +7,11 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from awe_client.daemon.servers import Patience
 from tests.support.cutting import CuttingProxy
 from tests.support.fake_server import FakeServer, Unit, refusal
 from tests.support.shock import ShockServer
+from tests.support.trees import Tree, tree
 from tests.unit.client.conftest import MakeDaemon, settings_for
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +98,29 @@ async def test_F_02_a_gzipped_input_is_unpacked_and_a_broken_one_refused(
     assert "gzip" in report["message"]
 
 
+async def test_F_04_an_empty_gzip_file_is_an_empty_file(server: FakeServer, start: MakeDaemon) -> None:
+    start()
+    empty = gzip.compress(b"")
+    inputs = [
+        server.input("one.fa", empty, uncompress="gzip"),
+        server.input("two.fa", empty + empty, uncompress="gzip"),
+        server.input("padded.fa", empty + bytes(512), uncompress="gzip"),
+        server.input("kept.fa", empty, uncompress="gzip", cache=True),
+    ]
+    predata = [server.input("db.fa", empty, uncompress="gzip")]
+    out = server.output("one.fa")
+    [work] = await server.add_task(
+        "wc", "-c @one.fa @two.fa @padded.fa @kept.fa db.fa", inputs=inputs, predata=predata, outputs=[out]
+    )
+    report = await server.result(work)
+    assert [line.split()[0] for line in report["stdout_tail"].splitlines()] == ["0"] * 6
+    assert server.uploads == {(out["node"], work, 1): b""}
+    [work] = await server.add_task(inputs=[server.input("none.fa", b"", uncompress="gzip")])
+    report = await server.result(work)
+    assert report["kind"] == "input"
+    assert "gzip" in report["message"]
+
+
 async def test_attributes_user_attributes_and_inputs_without_data(
     server: FakeServer, start: MakeDaemon
 ) -> None:
@@ -127,14 +153,16 @@ async def test_attributes_of_a_node_in_another_store_are_fetched_there(
 
 async def test_what_is_no_node_document_is_the_inputs_fault(server: FakeServer, start: MakeDaemon) -> None:
     start()
-    for data, says in ((b"<html>", "not a node's document"), (b"x" * 3_000_000, "bytes came")):
+    for data, says in (
+        (b"<html>", "cannot read the attributes of http://127.0.0.1.*not a node's document"),
+        (b"x" * 3_000_000, "cannot fetch http://127.0.0.1.*it has more than 2097152 bytes"),
+    ):
         entry = foreign(server, {})
         server.documents[str(entry["node"])] = data
         [work] = await server.add_task("cat", "in.json", inputs=[entry])
         report = await server.result(work)
         assert report["kind"] == "input"
-        assert "cannot read the attributes of http://127.0.0.1" in report["message"]
-        assert says in report["message"]
+        assert re.match(says, report["message"])
 
 
 async def test_what_is_written_under_the_name_of_predata_does_not_reach_the_shared_copy(
@@ -213,7 +241,7 @@ async def test_F_08_a_linked_sub_directory_is_not_followed_out(
     assert (tmp_path / "canary" / "out.txt").read_text() == "secret"
 
 
-async def test_missing_optional_outputs_and_empty_ones_are_fine(
+async def test_F_10_missing_optional_outputs_and_empty_ones_are_fine(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
@@ -230,19 +258,113 @@ async def test_F_08_names_that_leave_the_work_directory_are_refused(
     server: FakeServer, start: MakeDaemon, tmp_path: Path, name: str
 ) -> None:
     start()
-    before = sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts)
+    before = await with_canaries(server, tmp_path)
     [first] = await server.add_task(inputs=[server.input(name, b"evil")])
     [second] = await server.add_task(outputs=[server.output(name)])
     [third] = await server.add_task("cat", cmd={"stdin": name})
     [fourth] = await server.add_task("true", cmd={"stdout": name})
+    [fifth] = await server.add_task(predata=[server.input(name, b"evil")])
+    entry = server.input("in.txt", b"x", attrfile=name)
+    server.attributes[entry["node"]] = {"evil": 1}
+    [sixth] = await server.add_task(inputs=[entry])
     assert (await server.result(first))["kind"] == "input"
     assert (await server.result(third))["kind"] == "input"
     assert (await server.result(fourth))["kind"] == "input"
     assert (await server.result(second))["kind"] in ("output", "input")
-    assert sorted(p for p in tmp_path.rglob("*") if "work" not in p.parts) == before
+    assert (await server.result(fifth))["kind"] == "input"
+    assert (await server.result(sixth))["kind"] == "input"
+    assert outside(tmp_path) == before
 
 
-async def test_another_attempt_starts_in_an_empty_directory(server: FakeServer, start: MakeDaemon) -> None:
+SECRET = "a secret of somebody else"
+
+#: An attempt's own directory, and what a client writes for itself.
+_OF_ATTEMPTS = re.compile(r"work/(attempts/..(/..){2}/[^/]+\.\d+|alive|fresh|spool)")
+
+
+def outside(tmp_path: Path) -> Tree:
+    """All that no attempt of a test has any business with, below the work directory, too."""
+    return tree(tmp_path, lambda name: "another" not in name and _OF_ATTEMPTS.fullmatch(name) is not None)
+
+
+async def with_canaries(server: FakeServer, tmp_path: Path) -> Tree:
+    """Put files around the directories of attempts, and into one of another attempt; all that is there."""
+    [ready] = await server.add_task(task_name="ready")
+    await server.result(ready)
+    job, attempts = server.job_id, tmp_path / "work" / "attempts"
+    above = attempts / job[0:2] / job[2:4] / job[4:6]
+    for folder in (tmp_path, tmp_path / "elsewhere", *above.parents[:4], above, above / "another.1"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "x").write_text(SECRET)
+        (folder / "secret.json").write_text(json.dumps({"is": SECRET}))
+    return outside(tmp_path)
+
+
+#: How a command puts a link in the place of a file, and what its task declares.
+LINKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "output": ("ln -s $T/x out", {"outputs": [{"filename": "out"}]}),
+    "output in a linked folder": ("ln -s $T out", {"outputs": [{"filename": "out/x"}]}),
+    "folder": ("ln -s $T out", {"outputs": [{"filename": "out/"}]}),
+    "pattern": ("ln -s $T/x out.txt; echo 1 > b.txt", {"outputs": [{"filename": "*.txt"}]}),
+    "attrfile": (
+        "echo 1 > out; ln -s $T/secret.json attr.json",
+        {"outputs": [{"filename": "out", "attrfile": "attr.json"}]},
+    ),
+    "awe_stdout.txt": ("head -c 100000 /dev/zero; ln -sf $T/x awe_stdout.txt", {}),
+    "awe_stderr.txt": ("head -c 100000 /dev/zero >&2; ln -sf $T/x awe_stderr.txt", {}),
+    "folder of a log": ("rm -r logs; ln -s $T logs", {"cmd": {"stdout": "logs/x"}}),
+    "work directory": ('here="$PWD"; cd /; rm -r "$here"; ln -s $T "$here"', {"cmd": {"stdout": "x"}}),
+}
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "another attempt"])
+@pytest.mark.parametrize("what", LINKS)
+async def test_F_08_no_link_leads_to_a_file_elsewhere(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, what: str, where: str
+) -> None:
+    start(keep_failed_s=0.0)
+    before = await with_canaries(server, tmp_path)
+    [there] = [path for path in tmp_path.rglob(where.replace(" attempt", ".1"))]
+    script, keys = LINKS[what]
+    outputs = [{**server.output(""), **output} for output in keys.get("outputs", ())]
+    command = ["-c", f"T={there}\n{script}"]
+    cmd = {"name": "sh", "args": "", "args_array": command, **keys.get("cmd", {})}
+    [work] = await server.add_task("", cmd=cmd, outputs=outputs, keep_failed=True)
+    report = await server.result(work)
+    if outputs:
+        assert (report["outcome"], report["kind"]) == ("failed", "output")
+        assert "leaves the work directory" in report["message"]
+    assert SECRET not in everything_sent(server)
+    assert outside(tmp_path) == before
+
+
+async def test_F_08_a_log_that_is_followed_leads_to_no_file_elsewhere(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    server.lease_s = 0.6  # exchanges come often
+    start()
+    before = await with_canaries(server, tmp_path)
+    go, there = tmp_path / "go", tmp_path / "elsewhere" / "x"
+    wait = f"until [ -e {go} ]; do sleep 0.02; done"
+    [work] = await server.add_task(script=[f"echo begun; {wait}; ln -sf {there} awe_stdout.txt; echo later"])
+    server.follow = [(work, 1)]
+    await server.until(lambda: server.logs.get((work, 1, "stdout")) == b"begun\n")
+    go.touch()
+    assert (await server.result(work))["outcome"] == "done"
+    assert SECRET not in everything_sent(server)
+    go.unlink()
+    assert outside(tmp_path) == before
+
+
+def everything_sent(server: FakeServer) -> str:
+    """All bytes that a server was sent: outputs, attributes, logs, reports."""
+    stored = (server.uploads, server.kept, server.logs, server.attributes)
+    return repr([list(of_a_kind.values()) for of_a_kind in stored]) + json.dumps(server.exchanges)
+
+
+async def test_F_11_another_attempt_starts_in_an_empty_directory(
+    server: FakeServer, start: MakeDaemon
+) -> None:
     start()
     out = server.output("out.txt")
     script = ["test -f out.txt || echo attempt $AWE_ATTEMPT > out.txt", "[ $AWE_ATTEMPT = 2 ]"]
@@ -305,7 +427,7 @@ async def test_attributes_of_an_output_are_stored(server: FakeServer, start: Mak
     assert b'{"a": 1}' in server.attributes[out["node"]]
 
 
-async def test_a_full_disk_is_no_success_and_stops_the_asking(
+async def test_F_13_a_full_disk_is_no_success_and_stops_the_asking(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [10**9]
@@ -432,7 +554,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def test_on_a_small_disk_nothing_is_taken_for_whole_and_room_makes_it_work_again(
+async def test_F_13_on_a_small_disk_nothing_is_taken_for_whole_and_room_makes_it_work_again(
     server: FakeServer, small_disk: Path
 ) -> None:
     daemon = Daemon(settings_for(server.url, small_disk / "w", slots=1, keep_failed_s=0.0))

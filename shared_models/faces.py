@@ -70,6 +70,7 @@ class WorkunitReport(Shown):
     wuid: str = ""
     rank: int = 0
     logs: dict[str, str] = Field(default_factory=dict)  #: stdout, stderr, worknotes; their ends if long
+    notes: str = ""  #: how its last attempt ended, and which of its logs could not be kept
 
 
 class TaskReport(Shown):

@@ -13,6 +13,7 @@ from awe_client.cli.output import note, print_json, print_json_line, print_line
 from awe_client.sdk.work import LogName
 from shared_models.errors import BadRequest
 from shared_models.faces import TaskReport
+from shared_models.states import WorkunitState
 from shared_models.views import TaskView
 
 TaskLike = TypeVar("TaskLike", TaskView, TaskReport)
@@ -31,7 +32,8 @@ def logs(
 ) -> None:
     """Print the logs of a job or of one workunit.
 
-    The standard output and standard error of one workunit go to those of this command.
+    The standard output and standard error of one workunit go to those of this command. Where one is empty,
+    the workunit's notes are shown: they say why it failed, and which log the server could not keep.
 
     --follow follows standard output unless --stderr is given; with --json it prints a line of JSON for each
     piece.
@@ -58,11 +60,15 @@ def _follow(awe: AweClient, workunit_id: str, name: LogName, as_json: bool) -> N
 
     # A server that goes away is waited for; one that is not there to begin with is not.
     awe.get_work(workunit_id)
+    silent = True
     for chunk in awe.follow_log(workunit_id, name, on_attempt=begun):
+        silent = False
         if as_json:
             print_json_line({"wuid": workunit_id, "stream": name, "text": chunk.decode(errors="replace")})
         else:
             _write(sys.stdout, chunk)
+    if silent:
+        _say_notes(awe, workunit_id)
 
 
 def _only_workunit(awe: AweClient, job_id: str, task: str) -> str:
@@ -81,9 +87,19 @@ def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bo
     if as_json:
         texts = {name: log.decode(errors="replace") for name, log in logs.items()}
         print_json({"wuid": workunit_id, "logs": texts})
-        return
-    for name, log in logs.items():
-        _write(sys.stdout if name == names[0] else sys.stderr, log)
+    else:
+        for name, log in logs.items():
+            _write(sys.stdout if name == names[0] else sys.stderr, log)
+    if not all(logs.values()):
+        _say_notes(awe, workunit_id)
+
+
+def _say_notes(awe: AweClient, workunit_id: str) -> None:
+    """Why a log may be empty; the notes of work that runs are those of the attempt before."""
+    work = awe.get_work(workunit_id)
+    notes = work.notes if isinstance(work.notes, str) else "; ".join(work.notes)
+    if notes and work.state != WorkunitState.CHECKOUT:
+        note(f"--- {workunit_id}: {notes}")
 
 
 def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_json: bool) -> None:
@@ -100,6 +116,9 @@ def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_js
                     silent = False
                     note(f"--- {workunit.wuid} {name}")
                     print_line(text.rstrip("\n"))
+            if workunit.notes and not all(workunit.logs.get(name) for name in names):
+                silent = False
+                note(f"--- {workunit.wuid}: {workunit.notes}")
     if silent:
         note(f"nothing was written so far; awe why {report.id} says how the job stands")
 

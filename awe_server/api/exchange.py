@@ -20,7 +20,7 @@ from starlette.responses import Response
 from awe_server.api.bodies import whole
 from awe_server.api.deps import services_when_ready
 from awe_server.api.envelope import JSON
-from awe_server.api.logs import Texts, keep_printed, printed
+from awe_server.api.logs import Texts, keep_printed
 from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.caller import who
@@ -112,10 +112,9 @@ async def serve(request: Request) -> Response:
 async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -> ExchangeReply:
     """Run the transition. Raises ClientNotFound, StaleExchange."""
     engine = services.engine
-    if tails := [row for r in x.reports for row in printed(engine.state, client_id, r, _tails(r))]:
-        await keep_printed(services, tails)
     if x.reports:
-        x = replace(x, reports=await as_delivered(engine.state, services.nodes, client_id, x.reports))
+        reports = await keep_printed(services, client_id, [(r, _tails(r)) for r in x.reports])
+        x = replace(x, reports=await as_delivered(engine.state, services.nodes, client_id, reports))
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
     reply = engine.run(exchange, client_id, x, finished)
     engine.waiters.supersede(client_id)

@@ -15,7 +15,7 @@ from awe_server.store.base import Document, Match, Query
 from shared_models.errors import BadRequest, NotFound, TooLarge
 from shared_models.ids import JobId, TaskId, WorkunitId, make_workunit_id
 from shared_models.limits import MAX_PAGE, MAX_WAIT_S
-from shared_models.states import JobState
+from shared_models.states import JobState, WorkunitState
 
 ENDED = frozenset({JobState.COMPLETED, JobState.SUSPEND, JobState.FAILED_PERMANENT, JobState.DELETED})
 #: All logs of one report together; with many workunits each gets only its end.
@@ -139,11 +139,14 @@ def _ranks(totalwork: int) -> range:
 async def _unit_report(
     logs: Logs, work: WorkunitId, rank: int, units: dict[str, Document], most_bytes: int
 ) -> Document:
-    attempt = units.get(work, {}).get("attempt", 0)
+    unit = units.get(work, {})
+    attempt = unit.get("attempt", 0)
     texts = {}
     for stream in STREAMS:
         texts[stream] = await logs.tail(Log(work, attempt, stream), most_bytes) if attempt else ""
-    return {"wuid": work, "rank": rank, "logs": texts}
+    # While it runs they are of the attempt before.
+    notes = unit["notes"] if unit and unit["state"] != WorkunitState.CHECKOUT else ""
+    return {"wuid": work, "rank": rank, "logs": texts, "notes": notes}
 
 
 async def _units(engine: Engine, job_id: str) -> dict[str, Document]:

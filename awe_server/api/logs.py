@@ -1,29 +1,30 @@
 """Full logs of attempts: plain files `<logs>/<job>/<workunit>.<attempt>.<stream>`, removed with their job.
 
 A log is side data: losing the last lines of one with the machine's power breaks no promise, so no fsync; and
-what a report says goes before what its command printed, so a log that cannot be kept refuses no report.
+what a report says goes before what its command printed, so a log that cannot be kept refuses no report. It is
+not there then, rather than empty or cut, and the notes of the workunit say why.
 """
 
 import hashlib
 import logging
-import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-import anyio.to_thread
+import anyio
+from anyio import to_thread
 
+from awe_server.api.log_writer import LogWriter, put_whole
 from awe_server.runtime.services import Services
 from awe_server.scheduler.holder import may_report
 from awe_server.scheduler.state import State
-from shared_models.errors import BadRequest, Conflict, TooLarge
+from shared_models.errors import BadRequest, NoSpace, TooLarge
 from shared_models.ids import ClientId, JobId, WorkunitId, split_task_id, split_workunit_id
-from shared_models.limits import MAX_LOG_BYTES
+from shared_models.limits import MAX_LOG_BYTES, MAX_NOTES_CHARS
 from shared_models.messages import Report
 
 _log = logging.getLogger(__name__)
@@ -61,92 +62,98 @@ class Logs:
     async def write(self, log: Log, offset: int, chunks: AsyncIterator[bytes]) -> int:
         """Put bytes at an offset and cut what was behind them; gives the new size. Safe to repeat.
 
-        Raises Conflict if bytes before the offset are missing, TooLarge past MAX_LOG_BYTES.
+        Raises Conflict if bytes before the offset are missing, TooLarge past MAX_LOG_BYTES, NoSpace, and what
+        `chunks` raises; the log is as it was then.
         """
-        path = self.path(log)
-        size = await anyio.to_thread.run_sync(_prepare, path, offset)
-        if size < offset:
-            raise Conflict(f"the log has {size} bytes, so offset {offset} leaves a hole")
-        async for chunk in chunks:
-            if offset + len(chunk) > MAX_LOG_BYTES:
-                raise TooLarge(f"a log is kept up to {MAX_LOG_BYTES} bytes")
-            await anyio.to_thread.run_sync(_append, path, chunk)
-            offset += len(chunk)
+        writer = LogWriter(self.path(log), offset)
+        try:
+            async for chunk in chunks:
+                if offset + len(chunk) > MAX_LOG_BYTES:
+                    raise TooLarge(f"a log is kept up to {MAX_LOG_BYTES} bytes")
+                await to_thread.run_sync(writer.write, chunk)
+                offset += len(chunk)
+            await to_thread.run_sync(writer.finish)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(writer.abort)
+            raise
         return offset
 
-    async def keep(self, tails: Sequence[tuple[Log, bytes]]) -> None:
-        """Store short logs in one go. A log that is there already stays, unless it is shorter."""
-        if tails:
-            await anyio.to_thread.run_sync(self._keep, tails)
+    async def keep(self, tails: Sequence[tuple[Log, bytes]]) -> dict[Log, str]:
+        """Store short logs in one go; why those are missing that could not be kept.
 
-    def _keep(self, tails: Sequence[tuple[Log, bytes]]) -> None:
+        A log that is there already stays, unless it is shorter.
+        """
+        return await to_thread.run_sync(self._keep, tails) if tails else {}
+
+    def _keep(self, tails: Sequence[tuple[Log, bytes]]) -> dict[Log, str]:
+        lost: dict[Log, str] = {}
         for log, text in tails:
             path = self.path(log)
-            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with path.open("xb") as file:
-                    file.write(text)
-            except FileExistsError:
-                if _is_shorter(path, text):
-                    _replace(path, text)
+                if not _has(path, text):
+                    put_whole(path, text)
+            except NoSpace:
+                lost[log] = "no space left on the server's disk"
+            except OSError as exc:
+                lost[log] = f"the server cannot write it ({exc.strerror or exc})"
+        return lost
 
     async def remove(self, job_id: JobId) -> None:
         """Remove all logs of a job. One that is being written may stay; the sweep finds it (expiry.py)."""
         folder = self._root / quote(job_id, safe="")
-        await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+        await to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
     async def tail(self, log: Log, most_bytes: int = MAX_LOG_BYTES) -> str:
         """The end of a log as text, "" if there is none."""
-        return (await anyio.to_thread.run_sync(_tail, self.path(log), most_bytes)).decode("utf-8", "replace")
+        return (await to_thread.run_sync(_tail, self.path(log), most_bytes)).decode("utf-8", "replace")
 
     async def size(self, log: Log) -> int | None:
         """How many bytes there are; None if there is no such log."""
-        return await anyio.to_thread.run_sync(_size, self.path(log))
+        return await to_thread.run_sync(_size, self.path(log))
 
 
-def printed(state: State, client_id: ClientId, r: Report, texts: Texts) -> list[tuple[Log, bytes]]:
-    """What a report says that its command printed, if its sender may report the attempt."""
+async def keep_printed(
+    services: Services, client_id: ClientId, reports: Sequence[tuple[Report, Texts]]
+) -> list[Report]:
+    """Store what reports say that their commands printed; the reports, which say what could not be kept.
+
+    Before they are settled: whoever learns that the work has ended finds its log. Of reports of attempts that
+    their sender may not report, nothing is kept.
+    """
+    printed = [_printed(services.engine.state, client_id, r, texts) for r, texts in reports]
+    lost = await Logs(services.logs_dir).keep([row for rows in printed for row in rows])
+    if not lost:
+        return [r for r, _ in reports]
+    _log.warning("logs_not_kept", extra={"reason": next(iter(lost.values())), "count": len(lost)})
+    return [
+        _with_note(r, "; ".join(f"{log.stream} was not kept: {lost[log]}" for log, _ in rows if log in lost))
+        for (r, _), rows in zip(reports, printed, strict=True)
+    ]
+
+
+def _printed(state: State, client_id: ClientId, r: Report, texts: Texts) -> list[tuple[Log, bytes]]:
     unit = state.workunits.get(r.work)
     if unit is None or not may_report(state, unit, client_id, r.attempt, r.token):
         return []
     return [(Log(r.work, unit.attempt, name), text) for name, text in texts if text]
 
 
-async def keep_printed(services: Services, found: Sequence[tuple[Log, bytes]]) -> None:
-    """Store it before the report is settled: whoever learns that the work has ended finds its log."""
-    try:
-        await Logs(services.logs_dir).keep(found)
-    except OSError as exc:
-        _log.warning("logs_not_kept", extra={"reason": str(exc), "count": len(found)})
+def _with_note(r: Report, note: str) -> Report:
+    """The report with something more in its message, which is cut before that is."""
+    if not note:
+        return r
+    return replace(
+        r, message=f"{r.message[: MAX_NOTES_CHARS - len(note) - 2]}; {note}" if r.message else note
+    )
 
 
-def _prepare(path: Path, offset: int) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        size = file.tell()
-        if offset <= size:
-            file.truncate(offset)
-    return size
-
-
-def _is_shorter(path: Path, text: bytes) -> bool:
-    """Whether a log has fewer characters than a text, in which nothing is left that is no UTF-8."""
-    if path.stat().st_size >= len(text):
-        return False
-    return len(path.read_bytes().decode("utf-8", "replace")) < len(text.decode("utf-8", "replace"))
-
-
-def _replace(path: Path, text: bytes) -> None:
-    """In one step: somebody may be reading it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(text)
-    os.replace(temporary, path)
-
-
-def _append(path: Path, chunk: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(chunk)
+def _has(path: Path, text: bytes) -> bool:
+    """Whether a log with no fewer characters is there; in the text nothing is left that is no UTF-8."""
+    size = _size(path)
+    if size is None or size >= len(text):
+        return size is not None
+    return len(path.read_bytes().decode("utf-8", "replace")) >= len(text.decode("utf-8", "replace"))
 
 
 def _tail(path: Path, most_bytes: int) -> bytes:

@@ -24,7 +24,7 @@ from awe_server.api.downloads import log_response
 from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusal, refusals, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder, only_for_stock_workers
-from awe_server.api.logs import Log, Logs, keep_printed, printed, stream_name
+from awe_server.api.logs import Log, Logs, keep_printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.transfers import Transfers, in_words
 from awe_server.api.work_parameters import WorkListParameters
@@ -227,7 +227,7 @@ class LogWriteParameters(Parameters):
     "/{work_id:path}/log/{stream}",
     summary="Send a piece of a log",
     response_model=Envelope[dict[str, int]],
-    responses=refusals(400, 404, 409),
+    responses=refusals(400, 404, 409, 507),
 )
 async def write_log(
     work_id: str,
@@ -238,7 +238,10 @@ async def write_log(
     query: Annotated[LogWriteParameters, Query()],
     awe_lease: Annotated[str, Header(description="the attempt's token")],
 ) -> Response:
-    """Raw bytes, put at `offset`; what was behind them is cut. Only for the holder of the attempt."""
+    """Raw bytes, put at `offset`; what was behind them is cut. Only for the holder of the attempt.
+
+    Refused, it leaves the log as it was.
+    """
     policy.allow(caller, Right.WORK)
     work = decode_workunit_id(work_id)
     log = Log(work, query.attempt, stream_name(stream))
@@ -369,8 +372,8 @@ async def put_report(
         computetime_s=query.computetime,
     )
     engine, client_id = services.engine, ClientId(query.client)
-    await keep_printed(services, printed(engine.state, client_id, found, extras.texts.items()))
-    [found] = await as_delivered(engine.state, services.nodes, client_id, [found])
+    kept = await keep_printed(services, client_id, [(found, extras.texts.items())])
+    [found] = await as_delivered(engine.state, services.nodes, client_id, kept)
     finished = await engine.finished([work])
     try:
         await engine.do(report, client_id, found, finished)

@@ -43,7 +43,8 @@ async def as_delivered(
     for at, files in due:
         problem = next(filter(None, (_difference(*file, staged) for file in files)), "")
         if problem:
-            found[at] = replace(found[at], outcome="failed", kind=FailureKind.OUTPUT, message=problem)
+            message = "; ".join(filter(None, (problem, found[at].message)))
+            found[at] = replace(found[at], outcome="failed", kind=FailureKind.OUTPUT, message=message)
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from awe_server.data.files import clean_temporary
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.sweep import sweep_every
@@ -96,7 +97,7 @@ class Expiry:
 
     async def _sweep_leftovers(self) -> None:
         """What is left of jobs that are gone: a crash may have come between a job and the rest of it, or,
-        on a store without transactions, between the rest of it and a new job."""
+        on a store without transactions, between the rest of it and a new job. And logs that are not whole."""
         owners = set(await self._engine.distinct("nodes", "job"))
         owners.update(await asyncio.to_thread(_names, self._logs_dir))
         owners.update(await self._engine.count_by("tasks", "jobid"))
@@ -112,6 +113,8 @@ class Expiry:
                     DeleteWhere("workunits", "jobid", job_id), DeleteWhere("tasks", "jobid", job_id)
                 )
             await self._remove_files(gone)
+        young_s = self._engine.clock.wall() - LEFTOVERS_EVERY_S
+        await asyncio.to_thread(clean_temporary, self._logs_dir, young_s)
 
     async def _remove_files(self, job_ids: Sequence[JobId]) -> None:
         for job_id in job_ids:

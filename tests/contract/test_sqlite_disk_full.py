@@ -41,7 +41,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-async def test_a_full_disk_delays_but_loses_nothing(small_disk: Path) -> None:
+async def test_F_13_a_full_disk_delays_but_loses_nothing(small_disk: Path) -> None:
     store = SqliteStore(small_disk / "data")
     await store.open()
     for number in range(20):
@@ -70,7 +70,7 @@ async def test_a_full_disk_delays_but_loses_nothing(small_disk: Path) -> None:
     await store.close()
 
 
-async def test_a_start_on_a_full_disk_says_so_and_leaves_nothing_half_made(small_disk: Path) -> None:
+async def test_F_13_a_start_on_a_full_disk_says_so_and_leaves_nothing_half_made(small_disk: Path) -> None:
     filler = fill(small_disk)
     store = SqliteStore(small_disk / "data", open_wait_s=0.0)
     with pytest.raises(StoreUnavailable, match=r"full|No space"):

@@ -96,7 +96,7 @@ def nothing_went_wrong_for_good(env: AweEnv, client: Process) -> None:
     assert (known["suspended"], known["trouble"]) == (False, "")
 
 
-def test_a_full_disk_of_the_client_is_said_and_work_goes_on_with_room(site: AweEnv) -> None:
+def test_F_13_a_full_disk_of_the_client_is_said_and_work_goes_on_with_room(site: AweEnv) -> None:
     node = upload(site)
     client = site.start_client(*CLIENT_FLAGS)
     assert done(site, submit(site, node)) == INPUT * 2
@@ -113,7 +113,7 @@ def test_a_full_disk_of_the_client_is_said_and_work_goes_on_with_room(site: AweE
     nothing_went_wrong_for_good(site, client)
 
 
-def test_a_disk_that_fills_while_a_command_runs_blames_the_client_not_the_work(site: AweEnv) -> None:
+def test_F_13_a_disk_that_fills_while_a_command_runs_blames_the_client_not_the_work(site: AweEnv) -> None:
     node, gate, begun = upload(site), site.home / "gate", site.home / "begun"
     client = site.start_client(*CLIENT_FLAGS)
     wait = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.05; done"
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_while_a_command_runs_blames_the_client_not_the_work(s
     nothing_went_wrong_for_good(site, client)
 
 
-def test_an_input_that_fits_on_no_client_waits_and_that_is_said(site: AweEnv) -> None:
+def test_F_13_an_input_that_fits_on_no_client_waits_and_that_is_said(site: AweEnv) -> None:
     client = site.start_client(*CLIENT_FLAGS)
     job_id = submit(site, upload(site, INPUT * 10), "true > out.bin")
     says = "its inputs take 41.9 MB of disk; of the clients that could run it, "
@@ -143,7 +143,7 @@ def test_an_input_that_fits_on_no_client_waits_and_that_is_said(site: AweEnv) ->
     nothing_went_wrong_for_good(site, client)
 
 
-def test_both_disks_full_lose_nothing_and_work_goes_on_with_room(both: AweEnv) -> None:
+def test_F_13_both_disks_full_lose_nothing_and_work_goes_on_with_room(both: AweEnv) -> None:
     node, gate, begun = upload(both), both.home / "gate", both.home / "begun"
     client = both.start_client(*CLIENT_FLAGS)
     before = submit(both, node)

@@ -102,6 +102,53 @@ def test_F_13_c_a_full_disk_refuses_writes_and_loses_nothing(small: AweEnv) -> N
     assert 2 + answered <= total <= 2 + answered + len(refused)
 
 
+def script(*lines: str) -> dict[str, Any]:
+    return {"info": {}, "tasks": [{"taskid": "0", "cmd": {"cmd_script": ["set -e", *lines]}}]}
+
+
+def test_F_13_a_log_is_whole_or_not_there_on_a_full_disk(tmp_path: Path) -> None:
+    """Only the logs' disk is full: the store works, so reports are accepted."""
+    grow, end = tmp_path / "grow", tmp_path / "end"
+    with AweEnv(tmp_path) as env:
+        env.server.start()
+        logs = env.server.data / "logs"
+        with tmpfs(logs, 4 * MIB):
+            client = env.start_client()
+            long = env.submit(
+                script(
+                    "echo first", f"while [ ! -e {grow} ]; do sleep 0.05; done",
+                    "head -c 200000 /dev/zero | tr '\\0' x", f"while [ ! -e {end} ]; do sleep 0.05; done",
+                )
+            )  # fmt: skip
+            log = f"/work/{long}_0_0/log/stdout"
+            eventually_sync(lambda: env.http.get(log).content == b"first\n", within_s=30, show=client.output)
+            ballast = fill_up(logs)
+            grow.touch()
+            short = env.submit(script("echo out", "echo err >&2"))
+            env.wait_for(short)
+            assert files(logs, but=ballast) == [f"{long}_0_0.1.stdout"]
+            for words in ([short], [f"{short}_0_0"], ["-f", short]):
+                said = env.awe("logs", *words)
+                assert (said.returncode, said.stdout) == (0, "")
+                for stream in ("stdout", "stderr"):
+                    assert f"{stream} was not kept: no space left on the server's disk" in said.stderr
+            end.touch()
+            eventually_sync(lambda: "full stdout not stored" in client.output(), show=client.output)
+            assert env.http.get(log).content == b"first\n"
+            assert files(logs, but=ballast) == [f"{long}_0_0.1.stdout"]
+            ballast.unlink()
+            env.wait_for(long)
+            assert env.http.get(log).content == b"first\n" + b"x" * 200_000
+            assert env.data("GET", f"/work/{long}_0_0")["notes"] == ""
+            env.wait_for(after := env.submit(script("echo out")))
+            assert env.awe("logs", after).stdout == "out\n"
+            assert files(logs) == sorted(f"{name}_0_0.1.stdout" for name in (long, after))
+
+
+def files(folder: Path, *, but: Path | None = None) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file() and path != but)
+
+
 def test_a_quota_refuses_before_the_disk_is_full_and_is_counted_again_after_a_restart(tmp_path: Path) -> None:
     with AweEnv(tmp_path, flags=["--quota", "4M"]) as env:
         env.server.start()

@@ -45,7 +45,7 @@ async def _content(nodes: NodeStore, node_id: str) -> bytes:
 
 
 @pytest.mark.parametrize("floor", [0, MIB])
-async def test_an_upload_that_does_not_fit_is_refused_and_nothing_of_it_is_listed_or_kept(
+async def test_F_13_an_upload_that_does_not_fit_is_refused_and_nothing_of_it_is_listed_or_kept(
     new_store: NewStore, small_disk: Path, floor: int
 ) -> None:
     nodes = new_store(small_disk, floor)
@@ -60,7 +60,7 @@ async def test_an_upload_that_does_not_fit_is_refused_and_nothing_of_it_is_liste
     assert len(_files(small_disk)) == 1
 
 
-async def test_uploads_work_again_once_there_is_space(new_store: NewStore, small_disk: Path) -> None:
+async def test_F_13_uploads_work_again_once_there_is_space(new_store: NewStore, small_disk: Path) -> None:
     nodes = new_store(small_disk)
     big = await nodes.create(stream(*[b"x" * MIB] * 3))
     with pytest.raises(NoSpace):
@@ -78,7 +78,7 @@ async def test_the_floor_keeps_room_for_others(new_store: NewStore, small_disk: 
     assert state.f_bavail * state.f_frsize >= 2 * MIB
 
 
-async def test_parts_and_their_assembly_survive_a_full_disk(
+async def test_F_13_parts_and_their_assembly_survive_a_full_disk(
     new_store: NewStore, port: MemoryPort, small_disk: Path
 ) -> None:
     nodes = new_store(small_disk)
@@ -95,7 +95,7 @@ async def test_parts_and_their_assembly_survive_a_full_disk(
     assert await _content(nodes, "out") == b"a" * MIB + b"b" * MIB
 
 
-async def test_an_index_that_does_not_fit_is_refused(new_store: NewStore, small_disk: Path) -> None:
+async def test_F_13_an_index_that_does_not_fit_is_refused(new_store: NewStore, small_disk: Path) -> None:
     nodes = new_store(small_disk)
     await nodes.create(stream(b"\n" * (MIB // 4)))
     await nodes.create(stream(*[b"x" * MIB] * 2))
@@ -107,7 +107,7 @@ async def test_an_index_that_does_not_fit_is_refused(new_store: NewStore, small_
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-async def test_a_full_disk_or_quota_told_only_at_fsync_is_no_success(
+async def test_F_13_a_full_disk_or_quota_told_only_at_fsync_is_no_success(
     nodes: NodeStore, tmp_path: Path, number: int
 ) -> None:
     full = OSError(number, "full")

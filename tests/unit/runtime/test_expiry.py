@@ -1,6 +1,9 @@
 """Finished jobs whose time has come leave nothing behind; nothing else goes."""
 
 import asyncio
+import fcntl
+import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -107,6 +110,19 @@ async def test_a_suspended_job_never_expires(site: Site) -> None:
     site.hands.wall_s += 3600
     assert await sweep(site).once() == 0
     assert job_id in site.engine.state.jobs
+
+
+async def test_F_13_what_a_crash_left_of_a_log_goes_and_one_that_is_written_stays(site: Site) -> None:
+    job_id = await finished_job(site)
+    log, left, written = (site.root / "logs" / job_id / name for name in ("0.stdout", ".tmp-1", ".tmp-2"))
+    site.hands.wall_s = time.time()
+    with written.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        left.touch()
+        for path in (left, written, log):
+            os.utime(path, (0, 0))
+        await sweep(site).once()
+        assert [path.exists() for path in (left, written, log)] == [False, True, True]
 
 
 async def test_files_of_a_job_that_is_gone_go_with_the_next_sweep(site: Site) -> None:

@@ -206,7 +206,7 @@ class Finisher:
         if kind == "copy":
             return await self._types.copy(task, io, made.first)
         if not parts:
-            return OutputFact(io["filename"], io["node"])
+            return OutputFact(io["filename"], io["node"], is_missing=True)
         if is_file_url(io["url"]):
             return await self._delivery.place(io, wanted_file(task, io, parts, made.sizes))
         file = await self._whole(io, made)

@@ -114,7 +114,7 @@ class Preparer:
     async def _own_file(self, io: Document) -> InputFact:
         name, node_id = io["filename"], io["node"]
         if not node_id or node_id == "-":
-            raise Refused(f"input file {name} not available: nothing produced it")
+            raise Refused(f"input file {name} not available: {_unmade(io) or 'nothing produced it'}")
         try:
             node = await self._nodes.get(node_id)
         except NodeNotFound as exc:
@@ -122,7 +122,8 @@ class Preparer:
         if io["nofile"]:
             return InputFact(name, node_id, 0)
         if node["file"] is None:
-            raise Refused(f"input file {name} not available: node {node_id} has no file yet")
+            why = _unmade(io) or f"node {node_id} has no file yet"
+            raise Refused(f"input file {name} not available: {why}")
         try:
             file = (await self._nodes.readable(node_id, is_gzip=io["uncompress"] == "gzip"))["file"]
         except (Unreadable, NodeNotFound, NoFile) as exc:
@@ -162,6 +163,13 @@ class Preparer:
             return None
         except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
+
+
+def _unmade(io: Document) -> str:
+    """Why an input that another task should have made has no file; "" if no task should have."""
+    if not io["origin"]:
+        return ""
+    return f"task '{io['origin']}' was completed without making it (optional or nofile there)"
 
 
 def _foreign_notes(files: list[Document], looked: Looked) -> Iterator[str]:

@@ -29,6 +29,7 @@ class OutputFact:
     md5: str = ""
     url: str = ""
     staging: str = ""
+    is_missing: bool = False  #: nobody made it, and nobody had to
 
 
 @dataclass(slots=True, frozen=True)

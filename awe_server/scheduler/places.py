@@ -2,7 +2,7 @@
 
 An output that goes elsewhere through this server has a node here, `_staging`, until it is delivered; one on a
 shared file system is staged there, in a folder beside its target. A place is an address: of a Shock's node,
-an object or a file, or of such a folder (it ends in "/").
+an object or a file, or of such a folder (it ends in "/"). An output that was not made is marked `_missing`.
 """
 
 from collections.abc import Iterable
@@ -29,6 +29,11 @@ class Things:
 def staging_node(io: Document) -> str:
     """The node here that takes what clients upload for an output; "" if they upload nothing here."""
     return str(io.get("_staging") or io["node"] or "")
+
+
+def was_not_made(io: Document) -> bool:
+    """Whether its task was completed without this output; what is at its address then is not of it."""
+    return bool(io.get("_missing"))
 
 
 def made_for(tasks: Iterable[Task]) -> Things:
@@ -61,7 +66,7 @@ def to_delete(tasks: Iterable[Task]) -> Things:
     places: list[str] = []
     for task in tasks:
         for io in (*task.inputs, *task.outputs):
-            if not io.get("delete"):
+            if not io.get("delete") or (was_not_made(io) and io["url"]):
                 continue
             if not io["host"] and not io["url"]:
                 nodes.append(io["node"])

@@ -5,7 +5,7 @@ from heapq import heappush
 
 from awe_server.scheduler.demands import list_task, unlist_task
 from awe_server.scheduler.facts import OutputFact
-from awe_server.scheduler.places import to_delete
+from awe_server.scheduler.places import to_delete, was_not_made
 from awe_server.scheduler.split import processed
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
@@ -103,14 +103,18 @@ def _with_fact(io: Document, fact: OutputFact | None) -> Document:
         return io
     changed = {**io, "node": fact.node, "size": fact.size_bytes}
     changed.pop("_staging", None)
-    for key, value in (("_md5", fact.md5), ("url", fact.url), ("_staging", fact.staging)):
+    told = {"_md5": fact.md5, "url": fact.url, "_staging": fact.staging, "_missing": fact.is_missing}
+    for key, value in told.items():
         if value:
             changed[key] = value
     return changed
 
 
 def located(state: State, task: Task, io: Document) -> Document:
-    """A file of a task, with the place to which its origin, if it has one, brought it."""
+    """A file of a task, with the place to which its origin, if it has one, brought it.
+
+    What its origin did not make is nowhere: under its address elsewhere may be a file of somebody else.
+    """
     if not io.get("origin"):
         return io
     producer = state.tasks[make_task_id(task.job.id, io["origin"])]
@@ -118,6 +122,8 @@ def located(state: State, task: Task, io: Document) -> Document:
         (found,) = producer.inputs
     else:
         found = producer.output(io["filename"])
+        if was_not_made(found) and (found["host"] or found["url"]):
+            return {**io, "node": "", "host": "", "url": "", "size": 0}
     return {**io, "node": found["node"], "host": found["host"], "url": found["url"], "size": found["size"]}
 
 

@@ -157,7 +157,7 @@ def _not_made(io: Document) -> Document:
 
 
 def _plain(io: Document) -> Document:
-    return {key: value for key, value in io.items() if key not in ("_md5", "_staging")}
+    return {key: value for key, value in io.items() if key not in ("_md5", "_staging", "_missing")}
 
 
 def _forget_skips(state: State, client: Client, ids: Collection[WorkunitId]) -> None:

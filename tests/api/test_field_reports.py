@@ -1,7 +1,7 @@
 """Cases from the field, as a user meets them: what is submitted by HTTP, and what the server does about it.
 
-Each name begins with the case's number. What a case asks of one room alone is shown by that room's tests,
-which have the number in their names as well.
+Each name begins with the case's number. docs/field-reports.md says of every case which tests show it, those
+of single rooms and of whole systems, too.
 """
 
 import errno
@@ -18,11 +18,15 @@ import pytest
 
 from awe_server.scheduler.tick import tick
 from awe_server.store.base import Query
+from shared_models.ids import TaskId
 from tests.api.conftest import Api
+from tests.api.test_exchange import Native, native
 from tests.support.cost import cpu_below
 from tests.support.eventually import eventually
+from tests.support.trees import tree
 
 pytestmark = pytest.mark.anyio
+__all__ = ["native"]
 
 READS = (Path(__file__).parents[1] / "data" / "emp_reads.fastq").read_bytes()
 
@@ -398,27 +402,37 @@ async def test_F_02_an_input_that_was_replaced_between_two_parts_stops_the_task(
 # -- F-08 ------------------------------------------------------------------------------------------------
 
 
-def files(folder: Path) -> list[tuple[str, bytes]]:
-    return [(path.name, path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
-
-
 NAMES = ["../../x", "/etc/x", "a/../../x", "a\0b", "n" * 300, "~", "C:\\x", "..", "."]
+
+NOBODYS = "0c61cd2f-7f0b-4c0e-93b3-8d6f4d6f5a10"  #: a node that is not there
+
+#: Where a document names a file.
+PLACES = (
+    "cmd.stdout",
+    "cmd.stderr",
+    "inputs[0].filename",
+    "inputs[0].attrfile",
+    "predata[0].filename",
+    "outputs[0].filename",
+    "outputs[0].directory",
+    "outputs[0].attrfile",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("where", ["inputs", "outputs", "stdout"])
+@pytest.mark.parametrize("where", PLACES)
 async def test_F_08_a_name_that_leaves_the_work_directory_is_refused_at_submit(
     api: Api, name: str, where: str
 ) -> None:
-    bad = task("0", **({where: [{"filename": name, "node": "n"}]} if where == "inputs" else {}))
-    if where == "outputs":
-        bad["outputs"] = [{"filename": name}]
-    elif where == "stdout":
-        bad["cmd"]["stdout"] = name
+    files, key = where.replace("[0]", "").split(".")
+    bad = task("0")
+    if files == "cmd":
+        bad["cmd"][key] = name
+    else:
+        bad[files] = [{"filename": "x", **({} if files == "outputs" else {"node": NOBODYS}), key: name}]
     reply = await post(api, [bad])
     assert (reply.status_code, reply.json()["code"]) == (400, "invalid_document"), reply.text
-    path = "tasks[0].cmd.stdout" if where == "stdout" else f"tasks[0].{where}[0].filename"
-    assert reply.json()["error"][0].startswith(f"{path}: ")
+    assert [text.partition(": ")[0] for text in reply.json()["error"]] == [f"tasks[0].{where}"]
     await nothing_is_stored(api)
 
 
@@ -442,6 +456,7 @@ async def test_F_08_no_id_in_an_address_reaches_a_file_beside_the_store(
     for folder in (tmp_path, tmp_path / "data"):
         folder.mkdir(exist_ok=True)
         (folder / "canary").write_text("alive")
+    before = tree(tmp_path)
     upload = {"files": {"upload": ("x", b"evil")}}
     for method, path, more in (
         ("GET", f"/job/{id}", {}),
@@ -455,6 +470,84 @@ async def test_F_08_no_id_in_an_address_reaches_a_file_beside_the_store(
         reply = await api.http.request(method, path, **more)
         assert 400 <= reply.status_code < 500, (method, path, reply.text)
         assert "alive" not in reply.text
-    found = [content for name, content in files(tmp_path) if name == "canary"]
-    assert found == [b"alive"] * 2
-    assert not [name for name, content in files(tmp_path) if content == b"evil"]
+    assert tree(tmp_path) == before
+
+
+# -- F-10 ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A shared directory that is open to jobs."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def settings(shared: Path) -> dict[str, Any]:
+    """The usual ones, and what is shared."""
+    return {"file_roots": (str(shared),)}
+
+
+async def make_hits(api: Api, native: Native, grant: dict[str, Any]) -> dict[str, Any]:
+    """Upload an attempt's output; the report."""
+    node = api.services.engine.state.tasks[TaskId(grant["task"])].output("hits.txt")["node"]
+    path = f"/node/{node}?work={grant['id']}&attempt={grant['attempt']}"
+    fact = await api.ok("PUT", path, content=b"7\n", headers={"Awe-Lease": grant["token"]})
+    return native.report(grant, outputs=[{"filename": "hits.txt", "size": 2, "md5": fact["md5"]}])
+
+
+async def with_roots(api: Api, native: Native, *roots: Path) -> Native:
+    """The same client, which opens these directories to jobs."""
+    profile = {"id": native.id, "native": True, "cores": 64, "incarnation": "i2"}
+    await api.register("w1", file_roots=[str(root) for root in roots], **profile)
+    native.incarnation = "i2"
+    return native
+
+
+@pytest.mark.parametrize("place", ["node", "shared"])
+async def test_F_10_an_optional_output_that_nobody_made_stops_who_needs_it_and_says_why(
+    api: Api, native: Native, shared: Path, place: str
+) -> None:
+    """No input is optional, and what an older job left at the output's address is not this job's."""
+    (shared / "hits.txt").write_text("of an older job")
+    where = {"url": f"file://{shared}/hits.txt"} if place == "shared" else {}
+    job = await api.submit(
+        task("find", outputs=[{"filename": "hits.txt", "optional": True, **where}]),
+        task("use", inputs=[{"filename": "hits.txt", "origin": "find"}]),
+        task("tidy", "use"),
+    )
+    await with_roots(api, native, shared)
+    grant = await next_of(native, "find")
+    await native.exchange(reports=[native.report(grant, outputs=[])])
+    for _ in range(2):
+        shown = await api.state_of(job, "suspend")
+        assert (
+            "hits.txt not available: task 'find' was completed without making it (optional" in shown["notes"]
+        )
+        assert [t["state"] for t in shown["tasks"]] == ["completed", "suspend", "pending"]
+        assert await native.take() == []
+        await api.ok("PUT", f"/job/{job['id']}?resume")
+    await api.state_of(job, "suspend")
+    await api.ok("PUT", f"/job/{job['id']}?recompute=find")
+    grant = await next_of(native, "find")
+    if place == "node":
+        await native.exchange(reports=[await make_hits(api, native, grant)])
+        for name in ("use", "tidy"):
+            await native.exchange(reports=[native.report(await next_of(native, name))])
+        await api.state_of(job, "completed")
+
+
+async def next_of(native: Native, name: str) -> dict[str, Any]:
+    """The workunit of a task, once there is one."""
+    grants: list[dict[str, Any]] = []
+
+    async def came() -> bool:
+        grants.extend(await native.take())
+        return bool(grants)
+
+    await eventually(came)
+    [grant] = grants
+    assert grant["task"].endswith(f"_{name}")
+    return grant

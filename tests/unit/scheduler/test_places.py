@@ -49,3 +49,9 @@ def test_what_is_to_be_deleted_is_deleted_where_it_is() -> None:
     things = to_delete([a_task(*marked, WAITING, inputs=(given, {"filename": "kept", "node": "n8"}))])
     assert things.nodes == ("n9", "n1")
     assert things.places == ("http://shock/node/n3", "file:///d/out", "s3://bucket/key")
+
+
+def test_what_is_at_the_address_of_an_output_that_was_not_made_is_not_deleted() -> None:
+    not_made = [{**io, "delete": True, "_missing": True} for io in (OWN, FILE, S3)]
+    things = to_delete([a_task(*not_made, {**SHOCK, "node": "", "url": "", "delete": True, "_missing": True})])
+    assert (things.nodes, things.places) == (("n1",), ())

@@ -20,6 +20,7 @@ from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
+from awe_server.data.root_threads import RootThreads
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs
@@ -82,7 +83,7 @@ async def submit(
     engine = services.engine
     own_hosts = {base_url, services.settings.public_url.rstrip("/")} - {""}
     new_id = JobId(services.new_id())
-    roots = services.settings.file_roots
+    roots: RootThreads = request.app.state.root_threads
     job = await job_submit.build(raw, own_hosts, roots, engine.context(), new_id, caller.user, key, token)
     if not key:
         return await _job(services, await job_submit.admit(engine, job), base_url)

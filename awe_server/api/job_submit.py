@@ -6,27 +6,41 @@ for as long as the job is kept, also after a restart. Key and body are kept only
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import anyio.to_thread
 from starlette.requests import Request
 
 from awe_server.api.bodies import media_type, whole
 from awe_server.api.multipart import Part, is_multipart, parts
-from awe_server.data.roots import closed_by
+from awe_server.data.root_threads import NoAnswer, RootThreads
+from awe_server.data.roots import refusal
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import Context, Job
 from awe_server.scheduler.submit import admit_job, build_job
 from awe_server.store.base import Document, Match, Query
-from shared_models.errors import AlreadyExists, BadRequest, NotConfirmed, ShuttingDown, StoreUnavailable
+from shared_models.errors import (
+    AlreadyExists,
+    BadRequest,
+    InvalidDocument,
+    NotConfirmed,
+    ShuttingDown,
+    StoreUnavailable,
+    Unavailable,
+)
 from shared_models.ids import JobId
 from shared_models.limits import MAX_DOCUMENT_BYTES, MAX_NAME_CHARS
 from shared_models.parse import parse_job_document
+from shared_models.roots import root_of
 
 #: Room for the form around the document.
 _MAX_FORM_BYTES = MAX_DOCUMENT_BYTES + 1024 * 1024
 #: Documents that are read at once; larger ones in a thread.
 INLINE_BYTES = 8 * 1024
+PATHS_AT_ONCE = 500  #: looked up by one call of a thread
+#: For which its file system has so long, the wait for a thread included; less than a server takes to end.
+ANSWER_S = 4.0
 _NOT_OURS = {"awf": "AWF documents", "cwl": "CWL workflows", "import": "importing finished jobs"}
 
 JobAndTasks = tuple[Document, list[Document]]
@@ -75,7 +89,7 @@ def _listed(names: Iterable[str]) -> str:
 async def build(
     raw: bytes,
     own_hosts: Iterable[str],
-    file_roots: Sequence[str],
+    root_threads: RootThreads,
     ctx: Context,
     job_id: JobId,
     owner: str,
@@ -84,17 +98,49 @@ async def build(
 ) -> Job:
     """Check a document and make the job of it, in a thread if that takes time: others are served meanwhile.
 
-    Nothing of the server's state is looked at. Raises InvalidDocument with every problem's path, TooLarge.
+    Nothing of the server's state is looked at. Raises InvalidDocument with every problem's path, TooLarge;
+    Unavailable if the file system of a path that the document names gives no answer.
     """
     hosts = tuple(own_hosts)
+    refusals: dict[str, str | None] = {}  #: of paths that the document names, once they were looked up
 
-    def work() -> Job:
-        document = parse_job_document(raw, own_hosts=hosts, closed=closed_by(file_roots))
+    def work() -> Job | InvalidDocument:
+        try:
+            document = parse_job_document(
+                raw, own_hosts=hosts, closed=lambda path: refusals.setdefault(path, None)
+            )
+        except InvalidDocument as exc:
+            return exc
         return build_job(ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken)
 
-    # With roots, paths that the document names are looked up, on a file system that may be slow.
-    at_once = len(raw) <= INLINE_BYTES and not file_roots
-    return work() if at_once else await anyio.to_thread.run_sync(work)
+    async def carry_out() -> Job | InvalidDocument:
+        return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(work)
+
+    found = await carry_out()
+    await _look_up(refusals, root_threads)
+    if any(refusals.values()):
+        found = await carry_out()
+    if isinstance(found, InvalidDocument):
+        raise found
+    return found
+
+
+async def _look_up(refusals: dict[str, str | None], threads: RootThreads) -> None:
+    """Find out which of the paths jobs may not use, and why. Raises Unavailable."""
+    of_root: dict[str, list[str]] = {}
+    for path in refusals:
+        of_root.setdefault(root_of(path, threads.roots) or "", []).append(path)
+    for paths in of_root.values():
+        for start in range(0, len(paths), PATHS_AT_ONCE):
+            look = partial(_refusals, paths[start : start + PATHS_AT_ONCE], threads.roots)
+            try:
+                refusals.update(await threads.run(paths[start], look, ANSWER_S))
+            except NoAnswer as exc:
+                raise Unavailable(f"{exc}: nothing was submitted, try again") from exc
+
+
+def _refusals(paths: Iterable[str], roots: Sequence[str]) -> dict[str, str | None]:
+    return {path: refusal(path, roots) for path in paths}
 
 
 async def admit(engine: Engine, job: Job) -> JobAndTasks:

@@ -5,7 +5,9 @@ standard library can wait for ever when one worker is killed while another one s
 """
 
 import asyncio
+import contextlib
 import json
+import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -23,9 +25,12 @@ from awe_server.data.worker import read_answer
 from shared_models.errors import BadRequest
 from shared_models.limits import MIB
 
+log = logging.getLogger(__name__)
+
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
 PROCESSES = 2
 FOREIGN_PROCESSES = 8  #: they wait for other hosts most of the time
+END_S = 2.0  #: how long a scan may take to end by itself, and again when it was killed
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -66,8 +71,7 @@ class IndexBuilder:
 
     async def close(self) -> None:
         """End the scans that run; safe to call twice."""
-        for process in list(self._running):
-            await _end(process)
+        await asyncio.gather(*map(_end, self._running))
 
     async def _insist(self, blob: Path, kind: str, name: str, place: Place | None = None) -> IndexFact:
         try:
@@ -110,7 +114,23 @@ async def _ask(process: Process, request: dict[str, Any]) -> bytes:
 
 
 async def _end(process: Process) -> None:
-    """Closing stdin ends it, if its end was not the reason to come here."""
+    """Closing stdin ends it, if its end was not the reason to come here; one that is stuck is killed.
+
+    What even then does not end waits for a file system that hangs: it is left to the system.
+    """
     assert process.stdin is not None
     process.stdin.close()
-    await process.wait()
+    if await _has_ended(process):
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    if not await _has_ended(process):
+        log.warning("scan_left", extra={"pid": process.pid})
+
+
+async def _has_ended(process: Process) -> bool:
+    try:
+        await asyncio.wait_for(process.wait(), END_S)
+    except TimeoutError:
+        return False
+    return True

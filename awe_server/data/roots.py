@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared_models.errors import Forbidden
-from shared_models.locations import Closed
 from shared_models.roots import NO_ROOTS, is_below, outside, root_of
 
 
@@ -22,7 +21,7 @@ def allowed(path: str, roots: Sequence[str]) -> Path:
     if root_of(path, roots) is None:
         raise Forbidden(outside(path, roots))
     real = os.path.realpath(path)
-    if not _is_inside(real, roots) or os.path.islink(real):  # a loop of links is left as it is
+    if not _is_inside(real, path, roots) or os.path.islink(real):  # a loop of links is left as it is
         raise Forbidden(f"a link leads away: {outside(path, roots)}")
     return Path(real)
 
@@ -35,7 +34,7 @@ def open_allowed(path: str, roots: Sequence[str]) -> int:
     real = allowed(path, roots)
     descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     opened = os.readlink(f"/proc/self/fd/{descriptor}")
-    if opened != str(real) and not _is_inside(opened, roots):
+    if opened != str(real) and not _is_inside(opened, path, roots):
         os.close(descriptor)
         raise Forbidden(f"a link leads away: {outside(path, roots)}")
     return descriptor
@@ -52,24 +51,22 @@ def open_folder_of(path: str, roots: Sequence[str], *, make: bool = False) -> in
         os.makedirs(os.path.realpath(folder), exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened = os.readlink(f"/proc/self/fd/{descriptor}")
-    if not _is_inside(os.path.join(opened, os.path.basename(path)), roots):
+    if not _is_inside(os.path.join(opened, os.path.basename(path)), path, roots):
         os.close(descriptor)
         raise Forbidden(f"a link leads away: {outside(path, roots)}")
     return descriptor
 
 
-def closed_by(roots: Sequence[str]) -> Closed:
-    """What a submitted document is checked with. Looks at the file system: call it in a thread."""
-
-    def closed(path: str) -> str | None:
-        try:
-            allowed(path, roots)
-        except Forbidden as exc:
-            return exc.message
-        return None
-
-    return closed
+def refusal(path: str, roots: Sequence[str]) -> str | None:
+    """Why jobs may not use the file of a path, or None if they may. Looks at the file system."""
+    try:
+        allowed(path, roots)
+    except Forbidden as exc:
+        return exc.message
+    return None
 
 
-def _is_inside(real: str, roots: Sequence[str]) -> bool:
-    return any(is_below(real, os.path.realpath(root)) for root in roots)
+def _is_inside(real: str, path: str, roots: Sequence[str]) -> bool:
+    """Whether this is below a root. The path's own is asked first: another file system may hang."""
+    own = root_of(path, roots)
+    return any(is_below(real, os.path.realpath(root)) for root in sorted(roots, key=lambda one: one != own))

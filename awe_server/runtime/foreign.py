@@ -6,24 +6,25 @@ asked again for a while. An unknown size stops nobody who wants the whole file, 
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
-from anyio import CapacityLimiter, to_thread
 
 from awe_server.data.objects import Objects
+from awe_server.data.root_threads import RootThreads
 from awe_server.data.sources import objects, shared, shock, web
 from awe_server.data.sources.asking import text_of
 from awe_server.data.sources.facts import Fact, Kind, Place, SourceRefused, SourceUnreachable
 from awe_server.store.base import Document
 from shared_models.errors import AweError
-from shared_models.file_urls import is_file_url
+from shared_models.file_urls import is_file_url, path_of
 from shared_models.object_urls import is_object_url
 
 LOOK_S = 10.0  #: for one file, redirects included
 DOWN_S = 30.0  #: how long a host that did not answer is left alone
 MAX_AT_ONCE = 16  #: questions to one host at the same moment
-MAX_THREADS = 8  #: looks at shared files; those that hang are given up, and keep their thread
+MAX_DOWN = 1000  #: hosts that are left alone, the last ones
 
 
 class Unknown(Exception):
@@ -74,8 +75,8 @@ class ForeignFiles:
         self._http = http
         self._monotonic = monotonic
         self._file_roots = tuple(file_roots)
+        self._root_threads = RootThreads(file_roots)
         self._objects = Objects()
-        self._threads = CapacityLimiter(MAX_THREADS)
         self._down: dict[str, tuple[float, str]] = {}  #: hosts that did not answer: until when, and why
         self._gates: dict[str, tuple[asyncio.Semaphore, int]] = {}  #: and how many hold or wait for each
 
@@ -134,8 +135,8 @@ class ForeignFiles:
     async def _look(self, io: Document, *, to_cut: bool) -> Fact:
         kind = kind_of(io)
         if kind == "file":
-            return await to_thread.run_sync(
-                shared.look, io["url"], self._file_roots, abandon_on_cancel=True, limiter=self._threads
+            return await self._root_threads.run(
+                path_of(io["url"]), partial(shared.look, io["url"], self._file_roots)
             )
         if kind == "object":
             return await objects.look(self._objects, io["url"])
@@ -144,5 +145,9 @@ class ForeignFiles:
         return await web.look(self._http, io["url"], to_cut=to_cut)
 
     def _is_down(self, host: str, reason: str) -> Away:
-        self._down[host] = (self._monotonic() + DOWN_S, reason)
+        now_s = self._monotonic()
+        self._down.pop(host, None)
+        self._down[host] = (now_s + DOWN_S, reason)
+        while len(self._down) > MAX_DOWN or next(iter(self._down.values()))[0] <= now_s:
+            del self._down[next(iter(self._down))]  # in the order in which they are asked again
         return Away(reason)

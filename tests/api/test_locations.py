@@ -1,11 +1,18 @@
 """Where a job may read and write: accepted or refused at submit, and nothing of a refused job is kept."""
 
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from awe_server.api import job_submit
+from awe_server.data.root_threads import MAX_PER_ROOT
 from tests.api.conftest import Api
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +99,68 @@ async def test_F_08_what_is_not_below_a_root_is_refused_by_name(
 async def test_a_client_shows_the_directories_that_it_opens(api: Api) -> None:
     client = await api.register(file_roots=["/shared/", "/more"])
     assert (await api.ok("GET", f"/client/{client['id']}"))["file_roots"] == ["/shared", "/more"]
+
+
+async def test_every_file_of_a_long_document_is_looked_at(
+    api: Api, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_submit, "PATHS_AT_ONCE", 7)
+    files = [{"filename": str(n), "url": f"file://SITE/shared/{n}"} for n in range(500)]
+    files[200]["url"] = "ftp://h/f"
+    files[300]["url"] = "file://SITE/shared/away"
+    files[400]["url"] = "file://SITE/shared/up/secret"
+    document = {"tasks": [a_task(site, {"inputs": files})]}
+    texts = await api.refused("POST", "/job", 400, "invalid_document", json=document)
+    assert [text.partition(":")[0] for text in texts] == [
+        f"tasks[0].inputs[{n}].url" for n in (200, 300, 400)
+    ]
+    await api.submit(a_task(site, {"inputs": [*files[:200], *files[201:300], *files[301:400]]}))
+
+
+class Hung:
+    """A file system that does not answer for paths with `hung` in them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers = threading.Event()
+        self.asked = 0
+        plain = os.path.realpath
+
+        def realpath(path: str, **more: Any) -> str:
+            if "hung" in str(path):
+                self.asked += 1
+                self.answers.wait()
+            return plain(path, **more)
+
+        monkeypatch.setattr(os.path, "realpath", realpath)
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
+    hung = Hung(monkeypatch)
+    yield hung
+    hung.answers.set()
+
+
+async def test_a_file_system_that_hangs_stops_neither_uploads_nor_downloads_nor_other_jobs(
+    api: Api, site: Path, hung: Hung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def document(name: str) -> dict[str, Any]:
+        inputs = [{"filename": "f", "url": f"file://SITE/shared/{name}"}]
+        return {"tasks": [a_task(site, {"inputs": inputs})]}
+
+    posts = [asyncio.create_task(api.http.post("/job", json=document(f"hung-{n}"))) for n in range(50)]
+    await eventually(lambda: hung.asked == MAX_PER_ROOT)
+    node = await api.ok("POST", "/node", files={"upload": ("x", b"1234")})
+    assert (await api.http.get(f"/node/{node['id']}?download")).content == b"1234"
+    await api.submit()
+    monkeypatch.setattr(job_submit, "ANSWER_S", 0.1)
+    [text] = await api.refused("POST", "/job", 503, "unavailable", json=document("hung"))
+    assert text == (
+        f"the file system of {site}/shared gives no answer in 0.1 s: nothing was submitted, try again"
+    )
+    assert (hung.asked, (await api.http.get("/job")).json()["total_count"]) == (MAX_PER_ROOT, 1)
+    hung.answers.set()
+    assert {reply.status_code for reply in await asyncio.gather(*posts)} == {200}
 
 
 class TestWithoutRoots:

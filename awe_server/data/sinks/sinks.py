@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import httpx
-from anyio import to_thread
 
 from awe_server.data.objects import Objects
 from awe_server.data.ports import FileFact
+from awe_server.data.root_threads import NoAnswer, RootThreads
 from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, shown
 from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.http import HttpSink
@@ -17,6 +18,8 @@ from awe_server.data.sinks.shock import ShockSink
 from awe_server.data.sinks.web import Web
 from shared_models.file_urls import is_file_url, path_of, url_of
 from shared_models.object_urls import is_object_url
+
+ANSWER_S = 60.0  #: for the look at what is staged below a root
 
 
 class Sinks:
@@ -28,6 +31,7 @@ class Sinks:
         self._http = HttpSink(web)
         self._objects = ObjectSink(Objects())
         self._files = FileSink(roots)
+        self._root_threads = RootThreads(roots)
         self._going: Counter[str] = Counter()  #: addresses of which something is being removed
 
     async def to_shock(self, host: str, content: Content, about: About, memo: Memo) -> str:
@@ -50,18 +54,22 @@ class Sinks:
 
     async def missing_parts(self, wanted: Wanted) -> list[tuple[int, int]]:
         """Which parts of a shared file are not staged."""
-        return await to_thread.run_sync(self._files.missing, wanted)
+        try:
+            return await self._root_threads.run(wanted.path, partial(self._files.missing, wanted), ANSWER_S)
+        except NoAnswer as exc:
+            raise SinkBusy(str(exc)) from exc
 
     async def to_file(self, wanted: Wanted) -> FileFact:
         """Make a shared file of what was staged."""
         self._check_stays(url_of(wanted.path))
-        return await to_thread.run_sync(self._files.place, wanted)
+        return await self._root_threads.run(wanted.path, partial(self._files.place, wanted))
 
     async def remove(self, url: str, token: str) -> None:
         """Remove what was delivered: a Shock's node, an object, a file; or a stage folder."""
         with self._removing(url):
             if is_file_url(url):
-                await to_thread.run_sync(self._files.remove, path_of(url))
+                path = path_of(url)
+                await self._root_threads.run(path, partial(self._files.remove, path))
             elif is_object_url(url):
                 await self._objects.delete(url)
             else:

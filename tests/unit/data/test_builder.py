@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from awe_server.data import builder as builder_module
 from awe_server.data import worker
 from awe_server.data.builder import INLINE_BYTES, PROCESSES, IndexBuilder
 from awe_server.data.nodes import NodeStore
@@ -231,6 +232,32 @@ async def test_no_scan_goes_on_after_its_end_or_its_cancellation(tmp_path: Path)
         await scans[1]
     await builder.close()
     assert not any(_is_alive(process.pid) for process in processes)
+
+
+@pytest.mark.parametrize("stuck", ["until it is killed", "even then"])
+async def test_a_scan_that_is_stuck_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    monkeypatch.setattr(builder_module, "END_S", 0.1)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 1000\n")  # it looks at no stdin, as one stuck in a read
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    builder = IndexBuilder()
+    scan = asyncio.create_task(builder._in_process(tmp_path / "blob", "record", "reads"))
+    await eventually(lambda: len(builder._running) == 1)
+    [process] = builder._running
+    if stuck == "even then":
+        monkeypatch.setattr(process, "kill", lambda: None)
+    scan.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await scan
+        await builder.close()
+    assert _is_alive(process.pid) == (stuck == "even then")
+    if stuck == "even then":
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 async def test_a_scan_that_fails_for_an_unknown_reason_is_an_error(

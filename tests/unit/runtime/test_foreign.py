@@ -1,16 +1,18 @@
 """Sizes of files on other hosts: each doubt is an Unknown with its cause, and costs little."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from awe_server.data.root_threads import MAX_PER_ROOT
 from awe_server.data.sources.asking import MAX_REDIRECTS
-from awe_server.data.sources.facts import SourceMissing
+from awe_server.data.sources.facts import Fact, SourceMissing
 from awe_server.runtime import foreign
-from awe_server.runtime.foreign import ForeignFiles, Unknown, host_of
+from awe_server.runtime.foreign import Away, ForeignFiles, Unknown, host_of
 from tests.unit.runtime.workshop import Hands
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +189,51 @@ async def test_so_many_questions_at_once_to_one_host_and_no_more() -> None:
     facts = await asyncio.gather(*(hosts.files.look(FILE) for _ in range(3 * foreign.MAX_AT_ONCE)))
     assert (sum(fact.size_bytes for fact in facts), most) == (3 * foreign.MAX_AT_ONCE, foreign.MAX_AT_ONCE)
     assert not hosts.files._gates
+
+
+async def test_a_file_system_that_hangs_costs_a_few_threads_however_often_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, looks = threading.Event(), 0
+
+    def hang(*_: Any) -> Fact:
+        nonlocal looks
+        looks += 1
+        answers.wait()
+        return Fact(7)
+
+    monkeypatch.setattr(foreign, "LOOK_S", 0.02)
+    monkeypatch.setattr(foreign.shared, "look", hang)
+    hands = Hands()
+    files = ForeignFiles(httpx.AsyncClient(), hands.clock.monotonic, ["/hung"])
+    io = {"filename": "a", "url": "file:///hung/a", "host": "", "node": ""}
+    try:
+        for _ in range(2 * MAX_PER_ROOT):
+            with pytest.raises(Away, match=r"no answer from file:///hung in 0\.02 s"):
+                await files.look(io)
+            hands.monotonic_s += foreign.DOWN_S
+        assert looks == MAX_PER_ROOT
+    finally:
+        answers.set()
+    monkeypatch.setattr(foreign, "LOOK_S", 5.0)
+    assert (await files.look(io)).size_bytes == 7
+
+
+async def test_hosts_that_did_not_answer_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    hosts = Asked(refuse)
+    monkeypatch.setattr(foreign, "MAX_DOWN", 5)
+
+    async def ask(first: int, last: int) -> None:
+        for number in range(first, last):
+            await hosts.unknown({**FILE, "url": f"http://h{number}/a"})
+
+    await ask(0, 8)
+    assert list(hosts.files._down) == [f"h{number}" for number in range(3, 8)]
+    hosts.hands.monotonic_s += foreign.DOWN_S / 2
+    await ask(8, 10)
+    hosts.hands.monotonic_s += foreign.DOWN_S / 2
+    await ask(10, 11)
+    assert list(hosts.files._down) == ["h8", "h9", "h10"]

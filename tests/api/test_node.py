@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -134,12 +135,14 @@ async def test_the_name_of_a_file_may_come_after_it(api: Api) -> None:
         ("em—dash", "em_dash", "em%E2%80%94dash"),
         ('a"b.txt', "a_b.txt", "a%22b.txt"),
         ("n" * 255, "n" * 255, ""),
+        ("é" * 127 + "x", "_" * 127 + "x", "%C3%A9" * 127 + "x"),
         ("100%.txt", "100_.txt", "100%25.txt"),
     ],
 )
-async def test_any_file_name_can_be_downloaded(
+async def test_F_07_any_file_name_can_be_downloaded(
     api: Api, name: str, ascii_name: str, header_rest: str
 ) -> None:
+    """By the API; there is no dashboard yet that could be asked, too."""
     node = await node_of(api, b"0123456789", name)
     assert node["file"]["name"] == name
     whole = await api.http.get(f"/node/{node['id']}?download")
@@ -153,7 +156,32 @@ async def test_any_file_name_can_be_downloaded(
     assert (part.status_code, part.content) == (206, b"345")
 
 
-async def test_a_name_with_a_line_break_is_refused_and_paths_are_cut(api: Api) -> None:
+@pytest.mark.parametrize(
+    "name", ["résumé.txt", "报告.fa", "plan-🚀.txt", "em—dash", 'a"b.txt', "é" * 127 + "x"]
+)
+async def test_F_07_a_raw_upload_keeps_its_name(api: Api, name: str) -> None:
+    kind = {"Content-Type": "application/octet-stream"}
+    node = await api.ok("POST", "/node", params={"file_name": name}, content=b"0123456789", headers=kind)
+    path = f"/node/{node['id']}"
+    for upload in ({}, {"content": b"9876543210", "headers": kind}):
+        if upload:
+            node = await api.ok("PUT", path, params={"file_name": name}, **upload)
+        assert (node["file"]["name"], node["file"]["size"]) == (name, 10)
+        reply = await api.http.get(f"{path}?download", headers={"Range": "bytes=0-3"})
+        assert (reply.status_code, reply.content) == (206, b"9876" if upload else b"0123")
+        assert reply.headers["content-disposition"].endswith(f"; filename*=UTF-8''{quote(name, safe='')}")
+
+
+@pytest.mark.parametrize("name", ["x\r\ny", "x\ny", "x\0y", "..", ".", "é" * 128])
+async def test_F_07_a_raw_upload_with_a_bad_name_is_refused(api: Api, name: str, tmp_path: Path) -> None:
+    kind = {"Content-Type": "application/octet-stream"}
+    more: dict[str, Any] = {"params": {"file_name": name}, "content": b"1", "headers": kind}
+    await api.refused("POST", "/node", 400, "invalid_request", **more)
+    assert (await api.http.get("/node")).json()["total_count"] == 0
+    assert files_below(tmp_path) == []
+
+
+async def test_F_07_a_name_with_a_line_break_is_refused_and_paths_are_cut(api: Api) -> None:
     reply = await api.http.post("/node", files={"upload": ("x\r\nSet-Cookie: y", b"1")})
     assert reply.status_code == 400
     node = await node_of(api, b"1", "../../etc/passwd")
@@ -311,7 +339,7 @@ async def held(api: Api, totalwork: int = 1) -> tuple[dict[str, Any], dict[str, 
     return work, {"Awe-Lease": token}, work["outputs"][0]
 
 
-async def test_an_attempts_output_is_seen_once_its_report_is_accepted(api: Api) -> None:
+async def test_F_11_an_attempts_output_is_seen_once_its_report_is_accepted(api: Api) -> None:
     work, lease, output = await held(api)
     path = f"/node/{output['node']}"
     fact = await api.ok("PUT", f"{path}?work={work['id']}&attempt=1", content=b"result", headers=lease)
@@ -325,7 +353,7 @@ async def test_an_attempts_output_is_seen_once_its_report_is_accepted(api: Api) 
     assert (shown["size"], shown["host"]) == (6, "http://127.0.0.1:8001")
 
 
-async def test_an_empty_output_is_a_file_too(api: Api) -> None:
+async def test_F_04_an_empty_output_is_a_file_too(api: Api) -> None:
     work, lease, output = await held(api)
     path = f"/node/{output['node']}"
     await api.ok("PUT", f"{path}?work={work['id']}&attempt=1", content=b"", headers=lease)
@@ -417,7 +445,7 @@ async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tm
 
 
 @pytest.mark.parametrize("totalwork", [1, 2])
-async def test_an_upload_that_ends_after_the_report_changes_nothing(
+async def test_F_11_an_upload_that_ends_after_the_report_changes_nothing(
     api: Api, tmp_path: Path, totalwork: int
 ) -> None:
     work, lease, output = await held(api, totalwork)

@@ -52,6 +52,7 @@ def test_what_is_to_be_deleted_is_deleted_where_it_is() -> None:
 
 
 def test_what_is_at_the_address_of_an_output_that_was_not_made_is_not_deleted() -> None:
-    not_made = [{**io, "delete": True, "_missing": True} for io in (OWN, FILE, S3)]
-    things = to_delete([a_task(*not_made, {**SHOCK, "node": "", "url": "", "delete": True, "_missing": True})])
+    shock = {**SHOCK, "node": "", "url": ""}
+    not_made = [{**io, "delete": True, "_missing": True} for io in (OWN, shock, FILE, S3)]
+    things = to_delete([a_task(*not_made)])
     assert (things.nodes, things.places) == (("n1",), ())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -623,6 +624,74 @@ def test_a_file_is_not_overwritten_by_a_name_that_somebody_else_chose(site: AweE
     )  # fmt: skip
     assert said(ran, 2) == ""
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+#: Names that have broken downloads elsewhere, and what an old reader of the header takes each for.
+NAMES = {
+    "résumé.txt": "r_sum_.txt",
+    "报告.fa": "__.fa",
+    "plan-🚀.txt": "plan-_.txt",
+    "em—dash": "em_dash",
+    'a"b.txt': "a_b.txt",
+    "n" * 255: "n" * 255,
+    "é" * 127 + "x": "_" * 127 + "x",
+}
+
+
+@pytest.fixture
+def odd(site: AweEnv, tmp_path: Path) -> dict[str, Any]:
+    """A job that has made a file of each of these names, and joined them in a second task."""
+    make = 'import sys\nfor name in sys.argv[1:]: open(name, "w").write(f"made {name}\\n")'
+    tasks = [
+        {
+            "taskid": "make",
+            "cmd": {"name": "python3", "args_array": ["-c", make, *NAMES]},
+            "outputs": [{"filename": name} for name in NAMES],
+        },
+        {
+            "taskid": "join",
+            "cmd": {"name": "cat", "args_array": [f"@{name}" for name in NAMES], "stdout": "joined"},
+            "inputs": [{"filename": name, "origin": "make"} for name in NAMES],
+            "outputs": [{"filename": "joined"}],
+        },
+    ]
+    document = tmp_path / "job.json"
+    document.write_text(json.dumps({"tasks": tasks}))
+    job: dict[str, Any] = answered(site.awe("submit", str(document), "--watch", "--json"))
+    return job
+
+
+def test_F_07_outputs_with_any_name_are_downloaded(site: AweEnv, odd: dict[str, Any], tmp_path: Path) -> None:
+    """By the API and by `awe`; there is no dashboard yet that could be asked, too."""
+    texts = {name: f"made {name}\n".encode() for name in NAMES}
+    made, joined = odd["tasks"]
+    node = joined["outputs"][0]["node"]
+    assert site.http.get(f"/node/{node}?download").content == b"".join(texts.values())
+    folder = tmp_path / "down"
+    folder.mkdir()
+    for output in made["outputs"]:
+        name, path = output["filename"], f"/node/{output['node']}?download"
+        escaped = f"; filename*=UTF-8''{quote(name, safe='')}" if NAMES[name] != name else ""
+        for window, status, content in (
+            ({}, 200, texts[name]),
+            ({"Range": "bytes=5-"}, 206, texts[name][5:]),
+            ({"Range": "bytes=-3"}, 206, texts[name][-3:]),
+        ):
+            reply = site.http.get(path, headers=window)
+            assert (reply.status_code, reply.content) == (status, content)
+            assert reply.headers["content-disposition"] == f'attachment; filename="{NAMES[name]}"{escaped}'
+        said(site.awe("node", "get", output["node"], "--output", f"{folder}/"))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == texts
+
+
+@pytest.mark.parametrize("name", ["x\r\ny", "x\ny", "n" * 256, "é" * 128])
+def test_F_07_an_output_with_a_bad_name_is_refused_at_submit(site: AweEnv, tmp_path: Path, name: str) -> None:
+    document = tmp_path / "job.json"
+    task = {"taskid": "0", "cmd": {"name": "true"}, "outputs": [{"filename": name}]}
+    document.write_text(json.dumps({"tasks": [task]}))
+    ran = site.awe("submit", str(document))
+    assert said(ran, 2) == ""
+    assert "tasks[0].outputs[0].filename: " in ran.stderr
 
 
 # --- json -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Outputs that are many files: from task to task, of split tasks, missing, and made twice (F-10)."""
+"""Files from task to task: in sub-directories, many as one, missing, made twice (F-08, F-10)."""
 
 import io
 import tarfile
@@ -38,6 +38,36 @@ def members(data: bytes) -> dict[str, bytes | None]:
         return {m.name: None if m.isdir() else archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
 
 
+def test_F_08_a_file_in_a_sub_directory_goes_from_task_to_task(site: AweEnv) -> None:
+    make = ["mkdir -p sub/dir results", "echo deep > sub/dir/ok.txt", "echo other > results/ok.txt"]
+    log = {"stdout": "logs/of/use.txt"}
+    use = ["cat sub/dir/ok.txt ok.txt", "[ ! -L sub/dir ]", "mkdir -p more; cat sub/dir/* > more/deep.txt"]
+    job = submit(
+        site,
+        task(
+            "make",
+            *make,
+            outputs=[{"filename": "sub/dir/ok.txt"}, {"filename": "ok.txt", "directory": "results"}],
+        ),
+        {
+            "taskid": "use",
+            "cmd": {"cmd_script": use, **log},
+            "inputs": [
+                {"filename": "sub/dir/ok.txt", "origin": "make"},
+                {"filename": "ok.txt", "origin": "make"},
+            ],
+            "outputs": [{"filename": "logs/of/use.txt"}, {"filename": "./more/deep.txt"}],
+        },
+    )
+    done = site.wait_for(job)
+    made = [io["filename"] for io in done["tasks"][0]["outputs"]]
+    assert made == ["sub/dir/ok.txt", "ok.txt"]
+    assert bytes_of(site, done, 0) == b"deep\n"
+    assert (bytes_of(site, done, 1, 0), bytes_of(site, done, 1, 1)) == (b"deep\nother\n", b"deep\n")
+    node = site.data("GET", f"/node/{done['tasks'][0]['outputs'][0]['node']}")
+    assert node["file"]["name"] == "ok.txt"
+
+
 def test_a_folder_goes_from_task_to_task(site: AweEnv) -> None:
     make = ["mkdir -p out/sub results/deep", "echo a > out/a", "echo b > out/sub/b", "ln -s sub/b out/l"]
     make += ["echo c > results/deep/c", "printf '#!/bin/sh\\necho ran' > out/run; chmod +x out/run"]
@@ -58,7 +88,7 @@ def test_a_folder_goes_from_task_to_task(site: AweEnv) -> None:
     assert (node["file"]["name"], node["tags"]) == ("out.tar", ["archive:tar"])
 
 
-def test_an_index_of_six_files_goes_from_task_to_task(site: AweEnv) -> None:
+def test_F_10_an_index_of_six_files_goes_from_task_to_task(site: AweEnv) -> None:
     """As bowtie2-build writes it; the names are used by their common beginning."""
     make = ["for i in 1 2 3 4 rev.1 rev.2; do echo $i > lambda.$i.bt2; done", "echo log > build.log"]
     job = submit(
@@ -122,7 +152,7 @@ def test_a_file_that_two_ranks_made_suspends_the_job_by_name(site: AweEnv) -> No
     assert "output out/: ranks 1 and 2 both made 'out/result'" in stopped["error"]["servernotes"]
 
 
-def test_an_optional_pattern_without_a_match_is_fine(site: AweEnv) -> None:
+def test_F_10_an_optional_pattern_without_a_match_is_fine(site: AweEnv) -> None:
     outputs = [{"filename": "*.none", "optional": True}, {"filename": "x"}]
     one = submit(site, task("t", "echo x > x", outputs=outputs))
     many = submit(
@@ -155,11 +185,16 @@ def test_an_optional_pattern_without_a_match_is_fine(site: AweEnv) -> None:
 def test_F_10_an_output_that_is_not_there_is_a_failure_that_says_what_is(
     site: AweEnv, script: str, output: dict[str, Any], says: str
 ) -> None:
-    job = submit(site, task("t", script, outputs=[output], max_failures=1))
+    job = submit(
+        site,
+        task("t", script, outputs=[output], max_failures=1),
+        task("next", "true", inputs=[{"filename": output["filename"], "origin": "t"}]),
+    )
     stopped = site.wait_for(job, "suspend")
     assert says in stopped["error"]["worknotes"]
+    assert [t["state"] for t in stopped["tasks"]] == ["suspend", "pending"]
     [unit] = site.data("GET", "/work", params={"query": "", "jobid": job})
-    assert unit["exit"]["kind"] == "output"
+    assert (unit["taskid"], unit["exit"]["kind"]) == (f"{job}_t", "output")
 
 
 def test_F_10_d_an_empty_output_is_kept(site: AweEnv) -> None:

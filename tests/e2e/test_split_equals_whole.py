@@ -1,5 +1,6 @@
 """Split equals whole: for every way to split and every input that has broken splitters elsewhere."""
 
+import gzip
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ def document(filename: str, node: str, split: Split, check: str) -> dict[str, An
 
 @pytest.fixture(scope="module")
 def site(new_store: Callable[[], str]) -> Iterator[AweEnv]:
-    """A server and two clients that have every case of this module as a job already."""
+    """A server and two clients."""
     with AweEnv.temporary(store=new_store()) as env:
         env.server.start()
         env.start_client(slots=2)
@@ -119,6 +120,94 @@ def expect_parts(name: str, how: str, count: int, size: int) -> None:
         assert count == (8 if how == "partinfo-line" else 4)
     else:
         assert count == 8
+
+
+#: Inputs with nothing, or next to nothing, in them: their bytes, and what is in them.
+NOTHING: dict[str, tuple[bytes, bytes]] = {
+    "empty.fa": (b"", b""),
+    "newline.fa": (b"\n", b"\n"),
+    "blanks.fa": (b"  \n\n", b"  \n\n"),
+    "comment.txt": (b"# c\n", b"# c\n"),
+    "comment.fa": (b"; c\n", b"; c\n"),
+    "empty.fa.gz": (gzip.compress(b""), b""),
+    "record.fa": (b">r\nACGT\n", b">r\nACGT\n"),
+}
+HOW = ("totalwork", "maxworksize", "partinfo-record")
+#: Where an input comes from: it was uploaded, or a task made it.
+FROM = ("raw", "parent")
+
+
+def reading(name: str, how: str, source: dict[str, Any]) -> dict[str, Any]:
+    """One task that copies such an input, and makes an empty file beside it."""
+    unpack = {"uncompress": "gzip"} if name.endswith(".gz") else {}
+    [task] = document(name, "", SPLITS[how], "")["tasks"]
+    return {
+        **task,
+        "taskid": f"{how}-{name}".replace(".", "-"),
+        "cmd": {"cmd_script": [f"cp {name} copy", ": > nothing", "echo $AWE_RANK > ranks"]},
+        "inputs": [{"filename": name, **source, **unpack}],
+        "outputs": [{"filename": "copy"}, {"filename": "nothing"}, {"filename": "ranks"}],
+    }
+
+
+@pytest.fixture(scope="module")
+def nothing_jobs(site: AweEnv) -> dict[str, str]:
+    """Two jobs with a task for each input and each split: one of uploaded inputs, one of a parent's."""
+    nodes = {
+        name: site.data("POST", "/node", files={"upload": (name, packed)})["id"]
+        for name, (packed, _) in NOTHING.items()
+    }
+    parent = {
+        "taskid": "make",
+        "cmd": {"cmd_script": [f"cp {name} made-{name}" for name in NOTHING]},
+        "inputs": [{"filename": name, "node": node} for name, node in nodes.items()],
+        "outputs": [{"filename": f"made-{name}"} for name in NOTHING],
+    }
+    cases = [(name, how) for name in NOTHING for how in HOW]
+    raw = [reading(name, how, {"node": nodes[name]}) for name, how in cases]
+    made = [reading(f"made-{name}", how, {"origin": "make"}) for name, how in cases]
+    return {
+        "raw": site.submit({"info": {"name": "nothing in it"}, "tasks": raw}),
+        "parent": site.submit({"info": {"name": "nothing made"}, "tasks": [parent, *made]}),
+    }
+
+
+@pytest.mark.parametrize("source", FROM)
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", NOTHING)
+def test_F_04_an_input_with_nothing_in_it_is_one_workunit(
+    site: AweEnv, nothing_jobs: dict[str, str], name: str, how: str, source: str
+) -> None:
+    """One that is gzipped is not cut at all; a single record is not cut either, whatever was asked for."""
+    job = site.wait_for(nothing_jobs[source], within_s=100)
+    id = f"{how}-{'made-' if source == 'parent' else ''}{name}".replace(".", "-")
+    [task] = [task for task in job["tasks"] if task["task_name"] == id]
+    assert (task["state"], task["totalwork"], task["remainwork"]) == ("completed", 1, 0)
+    made = {file["filename"]: file for file in task["outputs"]}
+    content = NOTHING[name][1]
+    for filename, whole in (("copy", content), ("nothing", b""), ("ranks", b"0\n")):
+        reply = site.http.get(f"/node/{made[filename]['node']}?download")
+        assert (reply.status_code, reply.content, made[filename]["size"]) == (200, whole, len(whole))
+    node = f"/node/{made['copy']['node']}"
+    for window in ("bytes=0-", "bytes=-1", "bytes=7-"):
+        reply = site.http.get(f"{node}?download", headers={"Range": window})
+        assert reply.status_code in (200, 206, 416), reply.text
+    for kind in ("record", "chunkrecord", "line", "size"):
+        index = site.data("PUT", f"{node}/index/{kind}")
+        assert index["total_units"] == (2 if kind == "line" and content.count(b"\n") > 1 else 1), kind
+        reply = site.http.get(f"{node}?download&index={kind}&part=1")
+        assert reply.status_code == 200, reply.text
+        assert content.startswith(reply.content)
+
+
+def test_F_04_no_request_for_nothing_was_an_error_of_the_server(
+    site: AweEnv, nothing_jobs: dict[str, str]
+) -> None:
+    for job in nothing_jobs.values():
+        site.wait_for(job, within_s=100)
+    log = site.server.running.output()
+    assert "incident" not in log
+    assert "Traceback" not in log
 
 
 def test_the_same_with_curl_and_a_document_in_a_file(site: AweEnv, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_parts_become_the_file_in_rank_order(nodes: NodeStore, output: str
     assert not (tmp_path / "data" / "parts" / output).exists()
 
 
-async def test_only_accepted_attempts_count(nodes: NodeStore, output: str, tmp_path: Path) -> None:
+async def test_F_11_only_accepted_attempts_count(nodes: NodeStore, output: str, tmp_path: Path) -> None:
     for rank, attempt, data in (
         (1, 1, b"half"),
         (1, 2, b"a"),

@@ -24,6 +24,9 @@ from shared_models.ids import WorkunitId, task_of
 from shared_models.states import JobState, TaskState, WorkunitState
 from shared_models.times import ZERO_TIME
 
+#: Keys of a file that say what was found out about it, and where its output is on its way.
+_FOUND_OUT = frozenset({"_md5", "_version", "_index", "_staging", "_missing"})
+
 
 def standing(job: Job) -> JobState:
     """Where an active job stands, as its tasks say."""
@@ -157,7 +160,8 @@ def _not_made(io: Document) -> Document:
 
 
 def _plain(io: Document) -> Document:
-    return {key: value for key, value in io.items() if key not in ("_md5", "_staging", "_missing")}
+    """Without what was found out about a file that is not there any more."""
+    return {key: value for key, value in io.items() if key not in _FOUND_OUT}
 
 
 def _forget_skips(state: State, client: Client, ids: Collection[WorkunitId]) -> None:

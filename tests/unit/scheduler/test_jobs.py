@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from awe_server.scheduler import jobs
-from awe_server.scheduler.facts import TaskFacts
+from awe_server.scheduler.facts import InputFact, TaskFacts
 from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.report import report
 from awe_server.scheduler.restart import descendants
@@ -281,6 +281,24 @@ def test_recompute_in_the_middle_leaves_what_comes_before_alone(world: World) ->
     assert (b.generation, b.first_attempt, b.remainwork) == (2, 2, 2)
     assert job.notes == f"recomputed from task {b.id}"
     run_all(world, job)
+
+
+def test_a_recompute_leaves_nothing_of_what_was_known_of_an_input_that_will_be_made_anew(
+    world: World,
+) -> None:
+    world.client()
+    job = world.submit(a_job().task("a").writes("x").task("b").reads("x", origin="a"))
+    a, b = job.tasks
+    before = b.inputs
+    world.prepare(a)
+    world.done(world.take())
+    world.finish(a)
+    fact = InputFact("x", "", 9, "f" * 32, "http://h/x", version='"1"', index="key")
+    task_prepared(world.state, world.ctx, b.id, 1, TaskFacts(inputs=[fact]))
+    assert {"_md5", "_version", "_index"} < b.inputs[0].keys()
+    suspend(world, job)
+    recompute(world, job, "a")
+    assert b.inputs == before
 
 
 def test_an_attempt_after_a_recompute_has_a_number_of_its_own(world: World) -> None:

@@ -100,6 +100,7 @@ class TaskForClient(TypedDict):
     id: str
     jobid: str
     task_name: str
+    generation: int  #: grows when the task is set back
     totalwork: int
     info: dict[str, Any]
     cmd: dict[str, Any]

@@ -1,7 +1,8 @@
 """Where a client puts the output of an attempt beside the file that the server will make of it.
 
 A folder of the task in the target's own directory: on one file system, so that putting the file in its place
-is a rename. Its files are `<rank>.<attempt>`, whole once they have that name.
+is a rename. Its files are `<rank>.<attempt>`, whole once they have that name. A task that is set back has
+another folder: what is removed of the old one, however late, is not of the new.
 """
 
 import hashlib
@@ -12,9 +13,9 @@ from shared_models.ids import TaskId
 STAGE_PREFIX = ".awe-"  #: of the folder's name
 
 
-def stage_folder(target: str, task_id: TaskId) -> str:
-    """Give the path of the folder in which the attempts of a task stage one output."""
-    key = hashlib.sha256(f"{task_id}\n{target}".encode()).hexdigest()[:12]
+def stage_folder(target: str, task_id: TaskId, generation: int) -> str:
+    """Give the path of the folder in which the attempts of one generation of a task stage one output."""
+    key = hashlib.sha256(f"{task_id}\n{generation}\n{target}".encode()).hexdigest()[:12]
     folder = dirname(target)
     return f"{folder if folder != '/' else ''}/{STAGE_PREFIX}{key}"
 
@@ -24,6 +25,6 @@ def stage_name(rank: int, attempt: int) -> str:
     return f"{rank}.{attempt}"
 
 
-def stage_path(target: str, task_id: TaskId, rank: int, attempt: int) -> str:
+def stage_path(target: str, task_id: TaskId, generation: int, rank: int, attempt: int) -> str:
     """Give the path at which an attempt stages an output that will be the file `target`."""
-    return f"{stage_folder(target, task_id)}/{stage_name(rank, attempt)}"
+    return f"{stage_folder(target, task_id, generation)}/{stage_name(rank, attempt)}"

@@ -72,7 +72,8 @@ class Stager:
         """The task's stage folder, made if it is not there. Raises Forbidden, OSError."""
         folder = open_folder_of(target, self._roots, make=True)
         open_folders.callback(os.close, folder)
-        name = os.path.basename(stage_folder(target, TaskId(attempt.task.message["id"])))
+        task = attempt.task.message
+        name = os.path.basename(stage_folder(target, TaskId(task["id"]), task["generation"]))
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
             os.fsync(folder)

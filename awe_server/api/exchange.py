@@ -201,6 +201,7 @@ def task_for_client(task: Task) -> Document:
         "id": task.id,
         "jobid": task.job.id,
         "task_name": task.name,
+        "generation": task.generation,
         "totalwork": task.totalwork,
         "info": task.job.info,
         "cmd": task.cmd,

@@ -7,13 +7,15 @@ again. It is written after everything else of its batch: a torn batch must not n
 
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import DocumentPort
 from awe_server.data.sinks.base import SinkBusy, SinkRefused, shown
 from awe_server.data.sinks.sinks import Sinks
+from awe_server.runtime.delivery import Delivery
+from awe_server.scheduler.places import delivery_of, is_given
 from awe_server.scheduler.state import DeleteNodes, DeletePlaces, Effect
 from awe_server.store.base import Delete, Document, Match, Put, Query, Store
 from shared_models.errors import NodeNotFound
@@ -55,32 +57,48 @@ class Deleter:
 
 
 class PlaceDeleter:
-    """Carries out DeletePlaces."""
+    """Carries out DeletePlaces. What is done is done once, however often the rest has to be tried."""
 
-    def __init__(self, documents: DocumentPort, sinks: Sinks) -> None:
+    def __init__(self, documents: DocumentPort, sinks: Sinks, delivery: Delivery) -> None:
         self._documents = documents
         self._sinks = sinks
-        self._tries: Counter[str] = Counter()
+        self._delivery = delivery
+        self._left: dict[str, tuple[DeletePlaces, int]] = {}  #: what is left of each effect, how often tried
 
     async def __call__(self, effect: DeletePlaces) -> None:
-        """Delete what can be deleted, then the note. Raises SinkBusy to be asked again."""
-        job = await self._documents.get("jobs", effect.job)
-        token = str((job or {}).get("_datatoken") or "")
-        busy: SinkBusy | None = None
+        """Delete what can be deleted, then the note. Raises SinkBusy to be asked again for the rest."""
+        effect, tries = self._left.get(effect.id, (effect, 0))
+        busy: dict[str, SinkBusy] = {}
         for place in effect.places:
             try:
-                await self._sinks.remove(place, token)
+                await self._remove(place, effect)
             except SinkRefused as exc:
                 log.warning("not_deleted", extra={"place": shown(place), "reason": exc.message})
             except SinkBusy as exc:
-                busy = exc
-        self._tries[effect.id] += 1
-        if busy is not None and self._tries[effect.id] < PLACE_TRIES:
-            raise busy
-        if busy is not None:
-            log.warning("not_deleted", extra={"job_id": effect.job, "reason": busy.message})
-        del self._tries[effect.id]
+                busy[place] = exc
+        if busy and tries + 1 < PLACE_TRIES:
+            rest = replace(effect, places=tuple(busy))
+            if rest != effect:
+                await self._documents.put(*notes([rest]))
+            self._left[effect.id] = (rest, tries + 1)
+            raise next(iter(busy.values()))
+        for place, why in busy.items():
+            log.warning("not_deleted", extra={"place": shown(place), "reason": why.message})
+            if delivery := delivery_of(place):
+                await self._delivery.forget(delivery[1])
+        self._left.pop(effect.id, None)
         await self._documents.put(Delete("meta", PLACES_PREFIX + effect.id))
+
+    async def _remove(self, place: str, effect: DeletePlaces) -> None:
+        """Remove one of them, unless it may be of a job that has begun anew: its next end sees to that."""
+        job = await self._documents.get("jobs", effect.job) or {}
+        if is_given(place) and job.get("resumed", effect.resumed) != effect.resumed:
+            return
+        token = str(job.get("_datatoken") or "")
+        if delivery := delivery_of(place):
+            await self._delivery.take_back(*delivery, token)
+        else:
+            await self._sinks.remove(place, token)
 
 
 def notes(effects: Iterable[Effect]) -> list[Put]:
@@ -92,7 +110,8 @@ def _note(effect: Effect) -> Document | None:
     if isinstance(effect, DeleteNodes):
         return {"id": PREFIX + effect.id, "node_ids": list(effect.node_ids), "job": effect.job}
     if isinstance(effect, DeletePlaces):
-        return {"id": PLACES_PREFIX + effect.id, "places": list(effect.places), "job": effect.job}
+        about = {"places": list(effect.places), "job": effect.job, "resumed": effect.resumed}
+        return {"id": PLACES_PREFIX + effect.id, **about}
     return None
 
 
@@ -112,5 +131,8 @@ def _effect(note: Document) -> Effect | None:
         return None
     job = str(note.get("job") or "")
     if key == "places":
-        return DeletePlaces(id.removeprefix(PLACES_PREFIX), tuple(things), job)
+        resumed = note.get("resumed")
+        return DeletePlaces(
+            id.removeprefix(PLACES_PREFIX), tuple(things), job, resumed if isinstance(resumed, int) else 0
+        )
     return DeleteNodes(id.removeprefix(PREFIX), tuple(things), job)

@@ -4,6 +4,7 @@ How far a delivery is stands in the node's document, so after a crash nothing is
 task is completed the node goes.
 """
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.state import Task
 from awe_server.store.base import Document
 from shared_models.archives import is_archive
+from shared_models.errors import NodeNotFound
 from shared_models.file_urls import is_file_url, path_of
 from shared_models.object_urls import is_object_url
 
@@ -81,6 +83,21 @@ class Delivery:
         except (SinkBusy, SinkRefused) as exc:
             notes.append(f"no index '{io['shockindex']}' for output {io['filename']}: {exc.message}")
 
+    async def take_back(self, host: str, staging: str, token: str) -> None:
+        """Remove the node that a delivery to a Shock has made, if any, then the one here that knows of it."""
+        with contextlib.suppress(NodeNotFound):
+            try:
+                await self._sinks.take_back(host, token, _Memo(self._nodes, staging))
+            except SinkRefused:
+                await self._nodes.delete(staging)
+                raise
+            await self._nodes.delete(staging)
+
+    async def forget(self, staging: str) -> None:
+        """Remove a staging node; what its delivery has made stays where it is."""
+        with contextlib.suppress(NodeNotFound):
+            await self._nodes.delete(staging)
+
     async def missing_parts(self, wanted: Wanted) -> list[tuple[int, int]]:
         """Which parts of an output on a shared file system are not staged beside it."""
         return await self._sinks.missing_parts(wanted)
@@ -99,6 +116,7 @@ def wanted_file(
     return Wanted(
         path_of(io["url"]),
         task.id,
+        task.generation,
         sorted(parts),
         {rank: sizes[name, rank] for rank, _ in parts if (name, rank) in sizes},
         io["header_lines"],

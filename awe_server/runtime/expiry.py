@@ -92,7 +92,7 @@ class Expiry:
         found: list[str] = []
         async for task in self._engine.scan("tasks", [Match("jobid", (job_id,))]):
             if task["_is_cut"] and task["state"] != TaskState.COMPLETED:
-                found += stage_places_of(task["id"], task["outputs"])
+                found += stage_places_of(task["id"], task["generation"], task["outputs"])
         return found
 
     async def _sweep_leftovers(self) -> None:

@@ -43,12 +43,14 @@ class DeleteNodes:
 class DeletePlaces:
     """Remove what is elsewhere and nobody needs any more (see places.py), with the data token of the job.
 
-    Noted until it is done, as DeleteNodes is, and apart from it: another host may be away for long.
+    Noted until it is done, as DeleteNodes is, and apart from it: another host may be away for long. Once the
+    job was `resumed` again, an address that it gave is left alone: what is there may be new.
     """
 
     id: str
     places: tuple[str, ...]
     job: str
+    resumed: int = 0  #: of the job, when this was asked for
 
 
 @dataclass(slots=True, frozen=True)

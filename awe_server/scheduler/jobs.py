@@ -12,7 +12,7 @@ from typing import Any
 
 from awe_server.scheduler.demands import relist_job
 from awe_server.scheduler.failure import halt_job, stop_work
-from awe_server.scheduler.places import made_for, stage_places
+from awe_server.scheduler.places import kept_here, stage_places
 from awe_server.scheduler.restart import descendants, let_go_on, set_back, start_again
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
@@ -221,7 +221,7 @@ def _remove(state: State, ctx: Context, job: Job) -> None:
     changes.jobs.pop(job.id, None)
     changes.tasks = {id: task for id, task in changes.tasks.items() if task.job is not job}
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
-    _remove_documents(state, ctx, job.id, made_for(job.tasks).nodes)
+    _remove_documents(state, ctx, job.id, kept_here(job.tasks))
     state.delete_places(ctx, [place for task in job.tasks for place in stage_places(task)], job.id)
     if any(task.keep_failed for task in job.tasks):
         state.emit(DeleteNodes(ctx.new_token(), (), job=job.id))

@@ -131,9 +131,10 @@ class State:
 
     def delete_places(self, ctx: Context, places: Sequence[str], job_id: JobId) -> None:
         """Ask the runtime to remove what is elsewhere, in pieces as for `delete_nodes`."""
+        job = self.jobs.get(job_id)
         for start in range(0, len(places), MAX_NOTED_NODES):
             some = tuple(places[start : start + MAX_NOTED_NODES])
-            self.emit(DeletePlaces(ctx.new_token(), some, job_id))
+            self.emit(DeletePlaces(ctx.new_token(), some, job_id, job.resumed if job else 0))
 
     def record(self, code: str, **fields: Any) -> None:
         """Note that something happened."""

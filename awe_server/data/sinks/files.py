@@ -43,6 +43,7 @@ class Wanted:
 
     path: str
     task_id: TaskId
+    generation: int  #: of the task
     parts: Sequence[tuple[int, int]]  #: (rank, attempt) of those that made some, in order of rank
     sizes: Mapping[int, int] = field(default_factory=dict)  #: by rank, as reported
     header_lines: int = 0
@@ -122,7 +123,7 @@ class FileSink:
         """The target's directory and the stage folder, held open. Raises FileNotFoundError, Forbidden."""
         folder = open_folder_of(wanted.path, self._roots)
         try:
-            name = os.path.basename(stage_folder(wanted.path, wanted.task_id))
+            name = os.path.basename(stage_folder(wanted.path, wanted.task_id, wanted.generation))
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             stage = os.open(name, flags, dir_fd=folder)
             sizes = {

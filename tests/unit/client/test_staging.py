@@ -18,7 +18,9 @@ from shared_models.staging import stage_folder, stage_path
 pytestmark = pytest.mark.anyio
 
 DATA = b"bytes" * 1000
-ATTEMPT = cast(Attempt, SimpleNamespace(task=SimpleNamespace(message={"id": "job_t"}), rank=2, number=7))
+ATTEMPT = cast(
+    Attempt, SimpleNamespace(task=SimpleNamespace(message={"id": "job_t", "generation": 3}), rank=2, number=7)
+)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ async def stage(root: Path, made: Path, name: str = "out.txt", roots: Any = None
         lambda *moved: progress.append(moved),
     )
     assert progress[-1] == (size, size)
-    return size, md5, Path(stage_path(target, TaskId("job_t"), 2, 7))
+    return size, md5, Path(stage_path(target, TaskId("job_t"), 3, 2, 7))
 
 
 async def test_a_file_that_is_nobody_elses_is_linked(root: Path, made: Path) -> None:
@@ -99,7 +101,7 @@ async def test_what_this_client_does_not_open_is_out_of_reach(root: Path, made: 
 async def test_a_stage_folder_that_is_a_link_is_refused(root: Path, made: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    os.symlink(outside, stage_folder(f"{root}/out.txt", TaskId("job_t")))
+    os.symlink(outside, stage_folder(f"{root}/out.txt", TaskId("job_t"), 3))
     with pytest.raises(TargetRefused):
         await stage(root, made)
     assert not any(outside.iterdir())

@@ -1,6 +1,7 @@
 """Outputs on a shared file system: put in place once, whatever dies, and never through somebody's link."""
 
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +30,13 @@ class Root:
         self.sink = FileSink([str(folder)])
 
     def stage(self, rank: int, attempt: int, data: bytes) -> Path:
-        path = Path(stage_path(str(self.target), TASK, rank, attempt))
+        path = Path(stage_path(str(self.target), TASK, 1, rank, attempt))
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         return path
 
     def wanted(self, *parts: tuple[int, int], **more: object) -> Wanted:
-        return Wanted(str(self.target), TASK, parts, **more)  # type: ignore[arg-type]
+        return Wanted(str(self.target), TASK, 1, parts, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -95,10 +96,10 @@ def test_a_link_in_place_of_a_file_or_folder_is_not_followed(root: Root, tmp_pat
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     root.stage(0, 1, b"x").unlink()
-    Path(stage_path(str(root.target), TASK, 0, 1)).symlink_to(secret)
+    Path(stage_path(str(root.target), TASK, 1, 0, 1)).symlink_to(secret)
     assert root.sink.missing(root.wanted((0, 1))) == [(0, 1)]
-    stage = Path(stage_folder(str(root.target), TASK))
-    Path(stage_path(str(root.target), TASK, 0, 1)).unlink()
+    stage = Path(stage_folder(str(root.target), TASK, 1))
+    Path(stage_path(str(root.target), TASK, 1, 0, 1)).unlink()
     stage.rmdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -225,13 +226,24 @@ def test_a_joined_file_has_the_permissions_of_the_first_and_lends_nobody_an_id(r
     assert stat.S_IMODE(root.target.stat().st_mode) == 0o775
 
 
+def test_each_generation_of_a_task_has_a_folder_of_its_own(root: Root) -> None:
+    """What is removed of the one before, however late and however often, is not of the new."""
+    first, second = (stage_folder(str(root.target), TASK, generation) for generation in (1, 2))
+    root.stage(0, 1, b"old")
+    shutil.copytree(first, second)
+    for _ in range(2):
+        root.sink.remove(f"{first}/")
+    assert root.sink.missing(root.wanted((0, 1))) == [(0, 1)]
+    assert root.sink.missing(Wanted(str(root.target), TASK, 2, [(0, 1)])) == []
+
+
 def test_what_is_not_below_a_root_is_refused(root: Root, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (root.folder / "away").symlink_to(outside)
     for path in (f"{root.folder}/away/out.txt", f"{outside}/out.txt"):
         with pytest.raises(SinkRefused, match="not below a directory"):
-            root.sink.missing(Wanted(path, TASK, [(0, 1)]))
+            root.sink.missing(Wanted(path, TASK, 1, [(0, 1)]))
         with pytest.raises(SinkRefused):
             root.sink.remove(path)
     assert not any(outside.iterdir())
@@ -254,7 +266,7 @@ def test_archives_that_are_none_are_told_apart(root: Root) -> None:
 
 def test_files_and_stage_folders_are_removed_once_and_nothing_else_is(root: Root) -> None:
     root.stage(0, 1, b"x")
-    stage = stage_folder(str(root.target), TASK)
+    stage = stage_folder(str(root.target), TASK, 1)
     other = root.folder / "other"
     other.mkdir()
     for _ in range(2):

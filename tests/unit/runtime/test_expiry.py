@@ -94,7 +94,7 @@ async def test_what_attempts_staged_beside_shared_files_goes_with_the_job(tmp_pa
     _, (stored,) = await site.engine.job_documents(job_id)
     outputs = [{**stored["outputs"][0], "node": "", "url": f"file://{root}/out.txt"}]
     await site.engine.put(Put("tasks", {**stored, "outputs": outputs}))
-    staged = root / stage_path(f"{root}/out.txt", stored["id"], 0, 1)
+    staged = root / stage_path(f"{root}/out.txt", stored["id"], 1, 0, 1)
     staged.parent.mkdir()
     staged.touch()
     assert await sweep(site).once() == 1

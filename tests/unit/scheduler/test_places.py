@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from awe_server.scheduler.places import left_behind, made_for, to_delete
+import pytest
+
+from awe_server.scheduler.places import (
+    delivery_of,
+    is_given,
+    kept_here,
+    left_behind,
+    made_for,
+    to_delete,
+)
 from awe_server.scheduler.state import Task
 from shared_models.documents import IO_DEFAULTS
 from shared_models.ids import TaskId
@@ -11,6 +20,7 @@ from shared_models.staging import stage_folder
 
 class FakeTask:
     id = TaskId("job_t")
+    generation = 2
     is_cut = True
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
@@ -29,18 +39,35 @@ SHOCK = {"filename": "shock", "host": "http://shock", "node": "n3", "url": "http
 UPDATE = {"filename": "update", "type": "update", "node": "n4", "_staging": "n5"}
 FILE = {"filename": "file", "url": "file:///d/out"}
 S3 = {"filename": "s3", "url": "s3://bucket/key"}
-STAGE = f"file://{stage_folder('/d/out', TaskId('job_t'))}/"
+STAGES = tuple(f"file://{stage_folder('/d/out', TaskId('job_t'), generation)}/" for generation in (1, 2))
 
 
 def test_what_was_made_for_outputs_is_ours_and_nothing_else() -> None:
     things = made_for([a_task(OWN, WAITING, SHOCK, UPDATE, FILE, S3)])
     assert things.nodes == ("n1", "n2", "n5")
-    assert things.places == ("http://shock/node/n3", STAGE)
+    assert things.places == ("http://shock/node/n3", *STAGES)
+
+
+def test_a_delivery_to_a_shock_that_did_not_end_has_a_place_of_its_own() -> None:
+    begun = a_task({"filename": "shock", "host": "http://shock", "_staging": "n6"}, OWN)
+    things = made_for([begun])
+    assert things.nodes == ("n1",)
+    assert [delivery_of(place) for place in things.places if "shock" in place] == [("http://shock", "n6")]
+    assert kept_here([begun]) == ("n1", "n6")
+    assert delivery_of(f"file://{stage_folder('/node/?delivery=x', TaskId('job_t'), 1)}/") is None
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [(f"{STAGES[0]}", False), ("file:///d/out", True), ("s3://b/k", True), ("http://shock/node/n3", False)],
+)
+def test_addresses_that_a_document_gave_are_told_from_ours(place: str, given: bool) -> None:
+    assert is_given(place) is given
 
 
 def test_a_completed_task_leaves_only_the_way_behind() -> None:
     things = left_behind(a_task(OWN, WAITING, SHOCK, UPDATE, FILE))
-    assert (things.nodes, things.places) == (("n2", "n5"), (STAGE,))
+    assert (things.nodes, things.places) == (("n2", "n5"), STAGES)
 
 
 def test_what_is_to_be_deleted_is_deleted_where_it_is() -> None:

@@ -1,0 +1,348 @@
+"""Removing what is elsewhere: each place once, and nothing of a later run, whatever is away or dies."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from awe_server.app import new_id
+from awe_server.data.sinks.base import SinkBusy, SinkRefused
+from awe_server.runtime.deletions import PLACES_PREFIX, PlaceDeleter, left_over
+from awe_server.runtime.duties import BackgroundDuties
+from awe_server.scheduler.clients import register
+from awe_server.scheduler.jobs import recompute_job
+from awe_server.scheduler.state import DeletePlaces
+from awe_server.scheduler.submit import submit_job
+from awe_server.store.base import Delete, Operation, Put
+from awe_server.store.memory import MemoryStore
+from shared_models.ids import JobId, TaskId
+from shared_models.parse import parse_job_document
+from shared_models.staging import stage_path
+from tests.support.eventually import eventually
+from tests.support.faults import ALWAYS
+from tests.support.shock import ShockServer
+from tests.unit.runtime.site import Site, stream
+from tests.unit.runtime.workshop import CLIENT, Workshop, abandon, done, task
+
+pytestmark = pytest.mark.anyio
+
+STAGE = "file:///d/.awe-0123456789ab/"
+GIVEN = ("file:///d/out", "s3://bucket/out")
+NODE = "http://shock/node/n1"
+
+
+class Documents:
+    """A job, and the notes of what is to be deleted."""
+
+    def __init__(self, resumed: int = 0) -> None:
+        self.job: dict[str, Any] | None = {"resumed": resumed, "_datatoken": "not-a-secret"}
+        self.notes: dict[str, Any] = {}
+
+    async def get(self, collection: str, id: str) -> dict[str, Any] | None:
+        return self.job
+
+    async def put(self, *operations: Operation) -> None:
+        for operation in operations:
+            if isinstance(operation, Put):
+                self.notes[operation.document["id"]] = operation.document
+            elif isinstance(operation, Delete):
+                self.notes.pop(operation.id, None)
+
+
+class Places:
+    """What is elsewhere, some of it away."""
+
+    def __init__(self, *away: str) -> None:
+        self.away = set(away)
+        self.removed: Counter[str] = Counter()
+
+    async def remove(self, place: str, token: str) -> None:
+        if place in self.away:
+            raise SinkBusy(f"{place} is away")
+        self.removed[place] += 1
+
+
+def deleter(documents: Documents, places: Places) -> PlaceDeleter:
+    return PlaceDeleter(documents, places, None)  # type: ignore[arg-type]
+
+
+def places_of(documents: Documents) -> list[list[str]]:
+    return [note["places"] for note in documents.notes.values()]
+
+
+async def test_only_what_is_left_is_tried_again() -> None:
+    documents, places = Documents(), Places(NODE)
+    delete, effect = deleter(documents, places), DeletePlaces("e", (STAGE, NODE), "j")
+    for _ in range(3):
+        with pytest.raises(SinkBusy):
+            await delete(effect)
+    assert places_of(documents) == [[NODE]]
+    places.away.clear()
+    await delete(effect)
+    assert places.removed == {STAGE: 1, NODE: 1}
+    assert not documents.notes
+
+
+async def test_after_a_kill_only_what_is_left_is_tried_again() -> None:
+    documents, places = Documents(resumed=3), Places(NODE)
+    with pytest.raises(SinkBusy):
+        await deleter(documents, places)(DeletePlaces("e", (STAGE, NODE), "j", 3))
+    store = MemoryStore()
+    await store.open()
+    await store.commit([Put("meta", note) for note in documents.notes.values()])
+    (effect,) = await left_over(store)
+    assert effect == DeletePlaces("e", (NODE,), "j", 3)
+
+
+async def test_what_a_job_that_began_anew_may_have_written_is_left_alone() -> None:
+    places = Places()
+    await deleter(Documents(resumed=1), places)(DeletePlaces("e", (STAGE, *GIVEN, NODE), "j", 0))
+    assert places.removed == {STAGE: 1, NODE: 1}
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_what_nobody_can_have_written_anew_goes(is_gone: bool) -> None:
+    documents, places = Documents(resumed=2), Places()
+    if is_gone:
+        documents.job = None
+    await deleter(documents, places)(DeletePlaces("e", GIVEN, "j", 2))
+    assert places.removed == dict.fromkeys(GIVEN, 1)
+
+
+async def test_a_job_that_begins_anew_while_a_store_is_away_keeps_what_it_writes() -> None:
+    documents, places = Documents(), Places(GIVEN[1])
+    delete, effect = deleter(documents, places), DeletePlaces("e", GIVEN, "j", 0)
+    with pytest.raises(SinkBusy):
+        await delete(effect)
+    documents.job = {"resumed": 1}
+    places.away.clear()
+    await delete(effect)
+    assert places.removed == {GIVEN[0]: 1}
+    assert not documents.notes
+
+
+# ---- with real files, and a real Shock
+
+
+class Shared(Site):
+    """A site that reaches other servers, and has a directory that is open to jobs."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.shared = root / "shared"
+        self.shared.mkdir(exist_ok=True)
+        super().__init__(root, file_roots=(str(self.shared),), **settings)
+        self.background = BackgroundDuties(
+            self.engine, self.nodes, root / "nodes", root / "logs", new_id, self.fatal.append
+        )
+        self.engine.attach(self.background)
+
+    async def register(self) -> None:
+        profile = {
+            "name": "c", "group": "default", "apps": ["*"], "cores": 1, "memory_bytes": 2**30,
+            "disk_bytes": 2**30, "native": True, "incarnation": "one", "file_roots": [str(self.shared)],
+        }  # fmt: skip
+        await self.engine.do(register, profile, CLIENT, CLIENT)
+
+    async def submit(self, *tasks: dict[str, Any], key: str = "", **info: Any) -> JobId:
+        raw = orjson.dumps({"info": {"name": "t", **info}, "tasks": list(tasks)})
+        document = parse_job_document(raw, closed=lambda path: None)
+        job_id = JobId(new_id())
+        await self.engine.do(submit_job, document, job_id=job_id, owner="", idempotency_key=key)
+        return job_id
+
+    def stage(self, job_id: JobId, generation: int, attempt: int, data: bytes) -> Path:
+        target = f"{self.shared}/out"
+        path = Path(stage_path(target, TaskId(f"{job_id}_0"), generation, 0, attempt))
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+
+@pytest.fixture
+async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Shared]:
+    site = Shared(tmp_path)
+    await site.start()
+    await site.register()
+    yield site
+    await site.engine.stop()
+    assert site.fatal == []
+
+
+@pytest.fixture
+def shock(tmp_path: Path) -> Iterator[ShockServer]:
+    with ShockServer(tmp_path / "shock") as server:
+        yield server
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[ShockServer]:
+    with ShockServer(tmp_path / "other") as server:
+        yield server
+
+
+async def upload(site: Site, grant: Any, data: bytes) -> list[dict[str, Any]]:
+    """Upload the outputs that go to Shocks; what the report says of them."""
+    said = []
+    for io in grant.task.outputs:
+        if io["host"]:
+            fact = await site.nodes.put_part(io["_staging"], grant.rank, grant.attempt, stream(data))
+            said.append({"filename": io["filename"], "size": fact.size, "md5": fact.md5})
+    return said
+
+
+async def attempt(site: Shared, job_id: JobId) -> tuple[Any, Path, dict[str, Any]]:
+    """Check out, stage and upload; the grant, what was staged, and the report."""
+    await site.until(job_id, "queued")
+    (grant,) = await site.fetch()
+    data = b"generation %d" % grant.task.generation
+    staged = site.stage(job_id, grant.task.generation, grant.attempt, data)
+    said = [{"filename": "out", "size": len(data), "md5": ""}, *await upload(site, grant, data)]
+    return grant, staged, {**done(grant), "outputs": said}
+
+
+async def recompute(site: Site, job_id: JobId) -> None:
+    await site.engine.ensure_job(job_id)
+    await site.engine.do(recompute_job, job_id, "0")
+
+
+def to_file_and_shock(site: Shared, shock: ShockServer) -> dict[str, Any]:
+    outputs = [
+        {"filename": "out", "url": f"file://{site.shared}/out"},
+        {"filename": "b", "host": shock.url},
+    ]
+    return task(outputs=outputs)
+
+
+async def notes(site: Workshop) -> list[dict[str, Any]]:
+    return [d async for d in site.engine.scan("meta") if d["id"].startswith(PLACES_PREFIX)]
+
+
+async def test_a_shock_that_is_away_takes_nothing_of_what_is_staged_anew(
+    site: Shared, shock: ShockServer
+) -> None:
+    job_id = await site.submit(to_file_and_shock(site, shock))
+    _, _, report = await attempt(site, job_id)
+    await site.exchange(reports=[report])
+    old = (await site.until(job_id, "completed"))["outputs"][1]["node"]
+    shock.faults.fail(503, ALWAYS, method="DELETE")
+    await recompute(site, job_id)
+    _, staged, report = await attempt(site, job_id)
+    tries = len(shock.seen("DELETE"))
+    await eventually(lambda: len(shock.seen("DELETE")) > tries + 1)
+    assert staged.exists()
+    await site.exchange(reports=[report])
+    await site.until(job_id, "completed")
+    assert (site.shared / "out").read_bytes() == b"generation 2"
+    shock.faults.clear()
+    await eventually(lambda: old not in shock.nodes)
+    await eventually(lambda: [path.name for path in site.shared.iterdir()] == ["out"])
+
+
+async def test_a_kill_between_the_removal_and_its_note_takes_nothing_of_what_is_staged_anew(
+    site: Shared, shock: ShockServer, tmp_path: Path
+) -> None:
+    job_id = await site.submit(to_file_and_shock(site, shock))
+    _, first, report = await attempt(site, job_id)
+    await site.exchange(reports=[report])
+    await site.until(job_id, "completed")
+    shock.faults.fail(503, ALWAYS, method="DELETE")
+    await recompute(site, job_id)
+    _, staged, _ = await attempt(site, job_id)
+    (note,) = await eventually_noted(site)
+    await site.background.stop()
+    # As if it had died before it could note that the folder of the first attempt had gone.
+    await site.engine.put(Put("meta", {**note, "places": [f"file://{first.parent}/", *note["places"]]}))
+    await abandon(site.engine)
+    again = Shared(tmp_path, store=site.store, hands=site.hands)
+    await again.start()
+    shock.faults.clear()
+
+    async def is_done() -> bool:
+        return not await notes(again)
+
+    await eventually(is_done)
+    assert staged.exists()
+    await again.engine.stop()
+
+
+async def eventually_noted(site: Workshop) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    async def is_noted() -> bool:
+        found[:] = [note for note in await notes(site) if len(note["places"]) == 1]
+        return bool(found)
+
+    await eventually(is_noted)
+    return found
+
+
+async def stopped(site: Shared, shock: ShockServer, other: ShockServer) -> tuple[JobId, list[str]]:
+    """A job with an output that is delivered and one that is refused; its staging nodes."""
+    other.token = "not-a-secret"
+    outputs = [{"filename": "a", "host": shock.url}, {"filename": "b", "host": other.url}]
+    job_id = await site.submit(task(outputs=outputs))
+    await site.until(job_id, "queued")
+    (grant,) = await site.fetch()
+    staging = [io["_staging"] for io in grant.task.outputs]
+    await site.exchange(reports=[{**done(grant), "outputs": await upload(site, grant, b"x")}])
+    assert "answers 401" in (await site.until(job_id, "suspend"))["notes"]
+    return job_id, staging
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_what_was_delivered_of_a_task_that_did_not_end_goes_when_it_begins_anew(
+    site: Shared, shock: ShockServer, other: ShockServer, is_away: bool
+) -> None:
+    job_id, staging = await stopped(site, shock, other)
+    assert len(shock.nodes) == 1
+    if is_away:
+        shock.faults.fail(503, method="DELETE")
+    await recompute(site, job_id)
+    await eventually(lambda: not shock.nodes)
+
+    async def is_clean() -> bool:
+        return [await site.engine.get("nodes", node) for node in staging] == [None, None]
+
+    await eventually(is_clean)
+
+
+async def test_a_staging_node_goes_although_the_other_shock_refuses(
+    site: Shared, shock: ShockServer, other: ShockServer
+) -> None:
+    job_id, staging = await stopped(site, shock, other)
+    shock.token = "another"
+    await recompute(site, job_id)
+
+    async def is_clean() -> bool:
+        gone = [await site.engine.get("nodes", node) for node in staging] == [None, None]
+        return gone and not await notes(site)
+
+    await eventually(is_clean)
+
+
+async def test_a_staging_node_goes_when_the_other_shock_is_given_up(
+    site: Shared, shock: ShockServer, other: ShockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_server.runtime.deletions.PLACE_TRIES", 2)
+    job_id, staging = await stopped(site, shock, other)
+    shock.faults.fail(503, ALWAYS, method="DELETE")
+    await recompute(site, job_id)
+
+    async def is_clean() -> bool:
+        gone = [await site.engine.get("nodes", node) for node in staging] == [None, None]
+        return gone and not await notes(site)
+
+    await eventually(is_clean)
+
+
+async def test_a_refused_deletion_is_no_reason_to_try_again() -> None:
+    class Refusing(Places):
+        async def remove(self, place: str, token: str) -> None:
+            raise SinkRefused("no")
+
+    documents = Documents()
+    await deleter(documents, Refusing())(DeletePlaces("e", (NODE,), "j"))
+    assert not documents.notes

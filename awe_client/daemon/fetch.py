@@ -154,7 +154,7 @@ class Fetcher:
         name, host, node = entry["attrfile"], entry.get("host") or "", entry.get("node") or ""
         if host and node:
             target = place(attempt.directory, name)
-            await self._sources.get(f"{host}/node/{node}", target, Wanted())
+            await self._sources.get(f"{host}/node/{node}", target, Wanted(max_bytes=_MAX_DOCUMENT_BYTES))
             document = await asyncio.to_thread(_foreign_document, target, f"{host}/node/{node}")
             attributes = document.get("attributes")
         else:
@@ -183,8 +183,6 @@ class Fetcher:
 def _foreign_document(path: Path, url: str) -> Mapping[str, Any]:
     """A node's document as another Shock sent it. Raises StepError if it is none."""
     what = f"cannot read the attributes of {shown(url)}"
-    if path.stat().st_size > _MAX_DOCUMENT_BYTES:
-        raise StepError(FailureKind.INPUT, f"{what}: more than {_MAX_DOCUMENT_BYTES} bytes came")
     try:
         document = json.loads(path.read_bytes())["data"]
     except (ValueError, KeyError, TypeError, RecursionError) as exc:

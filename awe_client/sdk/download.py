@@ -17,15 +17,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import anyio.to_thread
+from typing import BinaryIO
 
 from awe_client.sdk.bodies import CHUNK_BYTES, Progress
 from awe_client.sdk.download_errors import DownloadCorrupt, DownloadCut, SourceBusy, SourceChanged
 from awe_client.sdk.gunzip import Gunzip
-from shared_models.errors import BadRange, BadRequest
+from awe_client.sdk.threads import to_its_end
+from shared_models.errors import BadRange, BadRequest, TooLarge
 from shared_models.views import NodeFile
+
+_NO_RANGES = "the source gives no byte ranges, and a piece of it was wanted"
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +39,7 @@ class Wanted:
     length: int = -1  #: bytes to get from `offset`; -1 = to the end
     gunzip: bool = False  #: unpack while downloading
     etag: str = ""  #: the source must be at this version; "" = at any
+    max_bytes: int = -1  #: an answer that is longer is refused, whatever it says of itself; -1 = none is
 
     @property
     def ranged(self) -> bool:
@@ -101,7 +103,7 @@ class Download:
         self._wanted = wanted
         self._on_progress = on_progress
         self._part = part_of(target)
-        self._file: Any = None
+        self._file: BinaryIO | None = None
         self.most = 0  #: bytes that were there at the best moment, also if they had to be given up
         self._restart()
 
@@ -122,7 +124,7 @@ class Download:
     async def attempt(self, opener: Opener) -> Downloaded:
         """Ask once for all that is missing, then check and rename."""
         if self._file is None:
-            self._file = await anyio.to_thread.run_sync(self._open)
+            await to_its_end(self._open)
         if self._done and not (self._etag or self._wanted.md5):
             # Nobody could tell whether the rest is of the same version.
             self._restart()
@@ -131,15 +133,15 @@ class Download:
                 self._begin(reply)
                 async with contextlib.aclosing(_at_least(reply.chunks, CHUNK_BYTES)) as chunks:
                     async for chunk in chunks:
-                        await anyio.to_thread.run_sync(self._take, chunk)
+                        await to_its_end(self._take, chunk)
                         if self._on_progress is not None:
                             self._on_progress(self._done, self._total)
-        return await anyio.to_thread.run_sync(self._finish)
+        return await to_its_end(self._finish)
 
-    def _open(self) -> Any:
-        """The part file. Raises BadRequest if the target is there and no plain file: it would be replaced."""
+    def _open(self) -> None:
+        """Make the part file. Raises BadRequest if the target, which it will replace, is no plain file."""
         check_replaceable(self._target)
-        return self._part.open("xb")
+        self._file = self._part.open("xb", buffering=0)
 
     def _asked(self) -> Asked:
         length = self._wanted.length - self._done if self._wanted.length >= 0 else -1
@@ -155,7 +157,7 @@ class Download:
             # The whole content again: the source changed, or it cannot resume.
             self._restart()
         elif reply.offset == 0 and expected:
-            raise BadRange("the source gives no byte ranges, and a piece of it was wanted")
+            raise BadRange(_NO_RANGES)
         elif reply.offset != expected:
             raise DownloadCorrupt(f"asked for bytes from {expected}, got bytes from {reply.offset}")
         elif self._done and self._etag and reply.etag and reply.etag != self._etag:
@@ -164,29 +166,46 @@ class Download:
                 SourceChanged if self._wanted.ranged else SourceBusy("the source changed: from the beginning")
             )
         self._etag = self._etag or reply.etag
-        if self._total < 0 and reply.left >= 0:
-            self._total = self._done + reply.left
+        if reply.left >= 0:
+            self._check_length(reply)
+
+    def _check_length(self, reply: Reply) -> None:
+        """Refuse an answer of another length than what is missing, before a byte of it is written."""
+        size = self._done + reply.left
+        self._check_bound(size)
+        if self._total < 0:
+            self._total = size
+        elif size > self._total and self._wanted.ranged and reply.offset == 0:
+            raise BadRange(_NO_RANGES)
+        elif size > self._total or (size < self._total and reply.offset == 0 and not self._wanted.ranged):
+            # A piece may come in smaller ones.
+            raise DownloadCorrupt(f"the source gives {size} bytes where {self._total} were expected")
+
+    def _check_bound(self, size: int) -> None:
+        if 0 <= self._wanted.max_bytes < size:
+            raise TooLarge(f"it has more than {self._wanted.max_bytes} bytes")
 
     def _take(self, chunk: bytes) -> None:
+        assert self._file is not None
+        done = self._done + len(chunk)
+        self._check_bound(done)
+        if 0 <= self._total < done:
+            raise DownloadCorrupt(f"the source gives more than the {self._total} bytes that were expected")
         self._digest.update(chunk)
-        if self._unpack is None:
-            self._file.write(chunk)
-        else:
-            for plain in self._unpack.feed(chunk):
-                self._file.write(plain)
-        self._done += len(chunk)
-        self.most = max(self.most, self._done)
+        for plain in (chunk,) if self._unpack is None else self._unpack.feed(chunk):
+            _write(self._file, plain)
+        self._done = done
+        self.most = max(self.most, done)
 
     def _finish(self) -> Downloaded:
         wanted, md5 = self._wanted, self._digest.hexdigest()
         if self._total >= 0 and self._done < self._total:
             raise DownloadCut(f"the connection ended after {self._done} of {self._total} bytes")
-        if self._total >= 0 and self._done != self._total:
-            raise DownloadCorrupt(f"{self._done} bytes arrived where {self._total} were expected")
         if wanted.md5 and not wanted.ranged and md5 != wanted.md5:
             raise DownloadCorrupt(f"checksum mismatch: md5 is {md5}, expected {wanted.md5}")
         if self._unpack is not None:
             self._unpack.check_whole()
+        assert self._file is not None
         self._file.close()
         os.rename(self._part, self._target)
         self._file = None
@@ -199,6 +218,12 @@ class Download:
             self._file = None
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._part)
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def part_of(target: Path) -> Path:

@@ -387,7 +387,7 @@ async def test_what_is_said_of_the_size_must_be_true(
     files: HttpFiles, sources: Sources, tmp_path: Path
 ) -> None:
     url = files.put("x", b"hello")
-    with pytest.raises(StepError, match="5 bytes arrived where 4 were expected"):
+    with pytest.raises(StepError, match="gives 5 bytes where 4 were expected"):
         await sources.get(url, tmp_path / "x", Wanted(size=4))
 
 

@@ -1,0 +1,109 @@
+"""File work that may take long, in threads of its own.
+
+A disk that is slow, or a shared file system that hangs, holds up only what waits for it. asyncio's own
+threads are few, and others need them at once: to write a report down, to look up a server's address. Here
+each work has a thread of its own; what bounds them are the bounds of transfers. The end of the program waits
+for none.
+
+A descriptor is a number, and means another file once it was closed. So whoever closes what a thread uses
+waits for the thread (`to_its_end`), or leaves the closing to it (`ThreadFile`).
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
+
+import anyio
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def file_work(work: Callable[P, T], *args: P.args, **keys: P.kwargs) -> T:
+    """Do blocking work in a thread; when this is cancelled, the thread goes on alone.
+
+    For work that closes what it opens, and does no harm when it comes late.
+    """
+    return await _begin(partial(work, *args, **keys))
+
+
+async def to_its_end(work: Callable[P, T], *args: P.args, **keys: P.kwargs) -> T:
+    """Do blocking work in a thread; when this is cancelled, it is over only when the thread is done."""
+    return await or_told(partial(work, *args, **keys), lambda: None)
+
+
+async def or_told(work: Callable[[], T], cancelled: Callable[[], object]) -> T:
+    """As `to_its_end`, but `cancelled` is called first: it may tell the work to end sooner."""
+    working = _begin(work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        cancelled()
+        # A scope of anyio that is cancelled would wake us in each turn of the loop.
+        with anyio.CancelScope(shield=True):
+            while not working.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait((working,))
+        if not working.cancelled():
+            working.exception()  # looked at: what ends this is that we were cancelled
+        raise
+
+
+def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            tell = partial(answer.set_result, work())
+        except BaseException as exc:  # noqa: BLE001 - the caller's
+            tell = partial(answer.set_exception, exc)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: answer.done() or tell())
+
+    threading.Thread(target=run, name="file work", daemon=True).start()
+    return answer
+
+
+class ThreadFile:
+    """A file that is opened and used in threads, one use after the other. Closing it waits for nobody.
+
+    Its first use opens it. A use that is under way when it is closed goes on, and closes it afterwards.
+    """
+
+    def __init__(self, open_file: Callable[[], BinaryIO]) -> None:
+        self._open = open_file
+        self._file: BinaryIO | None = None
+        self._is_over = False
+        self._in_use = threading.Lock()
+
+    async def use(self, work: Callable[Concatenate[BinaryIO, P], T], *args: P.args, **keys: P.kwargs) -> T:
+        """Do `work(file, …)` in a thread; when this is cancelled, the thread goes on alone."""
+        return await file_work(self._use, lambda file: work(file, *args, **keys))
+
+    def _use(self, work: Callable[[BinaryIO], T]) -> T:
+        try:
+            with self._in_use:
+                if self._is_over:
+                    raise ValueError("the file is closed")
+                if self._file is None:
+                    self._file = self._open()
+                return work(self._file)
+        finally:
+            self._tidy()
+
+    def close(self) -> None:
+        """Use it no more."""
+        self._is_over = True
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Close the file, if it is over and nobody uses it. Who does looks again when done."""
+        if self._is_over and self._in_use.acquire(blocking=False):
+            file, self._file = self._file, None
+            self._in_use.release()
+            if file is not None:
+                file.close()

@@ -14,15 +14,16 @@ from awe_client.api import AsyncAweClient
 from awe_client.daemon.archive import NotKept
 from awe_client.daemon.attempt import WITHOUT_FILE, Attempt
 from awe_client.daemon.outcome import CommandEnd
-from awe_client.daemon.outputs import Found, find_left, find_outputs, words_of
+from awe_client.daemon.outputs import Found, find_left, find_outputs, full_name, words_of
 from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.shared_files import OutOfReach
-from awe_client.daemon.staging import Stager, TargetBusy, TargetRefused
+from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import CountedBody, FileBody
 from awe_client.sdk.http_source import worth_retrying
+from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError, LeaseLost, NotFound
 from shared_models.file_urls import is_file_url
@@ -51,9 +52,9 @@ class Pusher:
 
         All are looked at before any is uploaded: an attempt that lacks one uploads nothing.
         """
-        found = await asyncio.to_thread(find_outputs, attempt)
+        found = await file_work(find_outputs, attempt)
         for one in found:
-            meter.expect(one.output["filename"], (await asyncio.to_thread(one.body)).size)
+            meter.expect(one.output["filename"], (await _body_of(one)).size)
         uploaded: list[OutputMessage] = []
         for one in found:
             if is_file_url(one.output.get("url") or ""):
@@ -70,7 +71,7 @@ class Pusher:
     async def push_left(self, attempt: Attempt, meter: Meter) -> tuple[str, str]:
         """Upload what a failed attempt left of its outputs; its node, or why none. Raises LeaseLost."""
         try:
-            left = await asyncio.to_thread(find_left, attempt)
+            left = await file_work(find_left, attempt)
             if left is None:
                 return "", ""
             meter.expect(_LEFT, left.size)
@@ -89,7 +90,7 @@ class Pusher:
         name, node = found.output["filename"], found.output.get("node") or ""
         mismatches = 0
         while True:
-            body = await asyncio.to_thread(found.body)
+            body = await _body_of(found)
             upload = self._uploader(attempt, node, MeteredBody(body, meter.follow(name)))
             fact = await self._insist(upload, f"output {name} was refused")
             if not body.md5 or fact.md5 in ("", body.md5):
@@ -109,6 +110,8 @@ class Pusher:
                 return {"filename": name, "size": size, "md5": md5}
             except OutOfReach as exc:
                 raise StepError(FailureKind.NODE, f"output {name}: {exc}") from exc
+            except OutputUnreadable as exc:
+                raise StepError(FailureKind.OUTPUT, f"output {name}: {exc}") from exc
             except TargetRefused as exc:
                 raise StepError(FailureKind.OUTPUT, f"output {name} was refused: {exc}") from exc
             except TargetBusy as exc:
@@ -204,6 +207,16 @@ class Pusher:
                 raise StepError(
                     FailureKind.OUTPUT, f"cannot read what the command wrote: {exc.strerror}"
                 ) from exc
+
+
+async def _body_of(found: Found) -> CountedBody:
+    """The bytes of an output that was there when it was looked for. Raises StepError if it is no more."""
+    try:
+        return await file_work(found.body)
+    except OSError as exc:
+        raise StepError(
+            FailureKind.OUTPUT, f"output {full_name(found.output)} cannot be read any more: {words_of(exc)}"
+        ) from exc
 
 
 def read_attributes(attempt: Attempt, output: Mapping[str, Any]) -> Any:

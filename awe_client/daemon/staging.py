@@ -1,15 +1,15 @@
 """Outputs on a shared file system: put beside the file that the server will make of them.
 
 A file that the command left on the same file system, and that has no other name, is only given one more;
-everything else is copied. Directories are held open, so a link that is changed meanwhile leads nowhere.
+everything else is copied. Directories are held open, so a link that is changed meanwhile leads nowhere; they
+are closed only when no thread works in them any more, also where the file system hangs.
 """
 
-import asyncio
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from awe_client.daemon.attempt import Attempt
@@ -17,6 +17,7 @@ from awe_client.daemon.outputs import Found
 from awe_client.daemon.roots import open_folder_of
 from awe_client.daemon.shared_files import OutOfReach
 from awe_client.sdk.bodies import CountedBody, Progress
+from awe_client.sdk.threads import to_its_end
 from shared_models.errors import AweError, Forbidden
 from shared_models.file_urls import path_of
 from shared_models.ids import TaskId
@@ -41,8 +42,14 @@ class TargetRefused(AweError):
     code = "target_refused"
 
 
+class OutputUnreadable(AweError):
+    """What the command wrote cannot be read."""
+
+    code = "output_unreadable"
+
+
 class Stager:
-    """Stages outputs below some roots. Raises OutOfReach, TargetBusy, TargetRefused."""
+    """Stages outputs below some roots. Raises OutOfReach, TargetBusy, TargetRefused, OutputUnreadable."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = roots
@@ -50,44 +57,56 @@ class Stager:
     async def stage(self, attempt: Attempt, url: str, found: Found, on_progress: Progress) -> tuple[int, str]:
         """Stage one output of an attempt; its size and MD5, "" if nobody read it. May be repeated."""
         target = path_of(url)
+        held = contextlib.ExitStack()
         try:
-            with contextlib.ExitStack() as open_folders:
-                stage = await asyncio.to_thread(self._open, attempt, target, open_folders)
-                name = stage_name(attempt.rank, attempt.number)
-                if found.path is not None:
-                    size = await asyncio.to_thread(_link, found.path, stage, name)
-                    if size is not None:
-                        on_progress(size, size)
-                        return size, ""
-                body = await asyncio.to_thread(found.body)
-                await _copy(body, stage, name, on_progress)
-                return body.size, body.md5
+            try:
+                return await self._stage(attempt, target, found, on_progress, held)
+            finally:
+                await to_its_end(held.close)
         except Forbidden as exc:
             raise OutOfReach(exc.message) from exc
         except OSError as exc:
             error = TargetBusy if exc.errno in _PASSING else TargetRefused
             raise error(f"{target}: {(exc.strerror or str(exc)).lower()}") from exc
 
-    def _open(self, attempt: Attempt, target: str, open_folders: contextlib.ExitStack) -> int:
+    async def _stage(
+        self, attempt: Attempt, target: str, found: Found, on_progress: Progress, held: contextlib.ExitStack
+    ) -> tuple[int, str]:
+        """As `stage`. What is opened and has to go, `held` gets at once, in the thread that opens it."""
+        stage = await to_its_end(self._open, attempt, target, held)
+        name = stage_name(attempt.rank, attempt.number)
+        if found.path is not None:
+            size = await to_its_end(_link, found.path, stage, name)
+            if size is not None:
+                on_progress(size, size)
+                return size, ""
+        body = await to_its_end(_body, found)
+        await _copy(body, stage, name, on_progress, held)
+        return body.size, body.md5
+
+    def _open(self, attempt: Attempt, target: str, held: contextlib.ExitStack) -> int:
         """The task's stage folder, made if it is not there. Raises Forbidden, OSError."""
         folder = open_folder_of(target, self._roots, make=True)
-        open_folders.callback(os.close, folder)
+        held.callback(os.close, folder)
         task = attempt.task.message
         name = os.path.basename(stage_folder(target, TaskId(task["id"]), task["generation"]))
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
             os.fsync(folder)
         stage = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        open_folders.callback(os.close, stage)
+        held.callback(os.close, stage)
         return stage
 
 
 def _link(path: Path, stage: int, name: str) -> int | None:
     """Give a file one more name; its size, or None if that cannot be, or would be no file of its own."""
-    about = path.lstat()
-    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
-        return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        about = path.lstat()
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        raise _unreadable(exc) from exc
     try:
         os.fsync(descriptor)
         with contextlib.suppress(FileNotFoundError):
@@ -102,31 +121,52 @@ def _link(path: Path, stage: int, name: str) -> int | None:
         os.close(descriptor)
 
 
-async def _copy(body: CountedBody, stage: int, name: str, on_progress: Progress) -> None:
+def _body(found: Found) -> CountedBody:
+    try:
+        return found.body()
+    except OSError as exc:
+        raise _unreadable(exc) from exc
+
+
+async def _copy(
+    body: CountedBody, stage: int, name: str, on_progress: Progress, held: contextlib.ExitStack
+) -> None:
     temporary = f".{name}"
-    with _new(stage, temporary) as descriptor:
-        done = 0
+    descriptor = await to_its_end(_create, stage, temporary, held)
+    done = 0
+    async for chunk in _chunks(body):
+        await to_its_end(_write, descriptor, chunk)
+        done += len(chunk)
+        on_progress(done, body.size)
+    await to_its_end(_place, descriptor, stage, temporary, name)
+
+
+async def _chunks(body: CountedBody) -> AsyncIterator[bytes]:
+    try:
         async for chunk in body:
-            await asyncio.to_thread(_write, descriptor, chunk)
-            done += len(chunk)
-            on_progress(done, body.size)
-        if done != body.size:
-            raise OSError(errno.EIO, f"only {done} of {body.size} bytes could be read")
-        await asyncio.to_thread(_place, descriptor, stage, temporary, name)
+            yield chunk
+    except OSError as exc:
+        raise _unreadable(exc) from exc
 
 
-@contextlib.contextmanager
-def _new(stage: int, name: str) -> Iterator[int]:
+def _unreadable(exc: OSError) -> OutputUnreadable:
+    return OutputUnreadable(f"cannot read what the command wrote: {(exc.strerror or str(exc)).lower()}")
+
+
+def _create(stage: int, name: str, held: contextlib.ExitStack) -> int:
+    """A new file; its name goes in the end, if it still has it."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=stage)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666, dir_fd=stage)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=stage)
+    held.callback(_remove, name, stage)
+    held.callback(os.close, descriptor)
+    return descriptor
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _write(descriptor: int, data: bytes) -> None:

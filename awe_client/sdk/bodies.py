@@ -1,14 +1,15 @@
 """Request bodies that are files: streamed, of known length, and readable again when a request is repeated."""
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-import anyio.to_thread
+from awe_client.sdk.threads import ThreadFile
 
 CHUNK_BYTES = 1024 * 1024
 #: Called with (bytes done, bytes in all or -1).
@@ -25,7 +26,7 @@ class CountedBody(Protocol):
         """Of the bytes sent."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Read it from its beginning."""
+        """Read it from its beginning. Raises OSError if not all of it can be read."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -52,19 +53,19 @@ class FileBody:
         self._on_progress = on_progress
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Read the file from its beginning. Reading and hashing happen in a thread."""
+        """Read the file from its beginning. Reading and hashing happen in a thread.
+
+        Raises OSError, also if the file has become shorter than it was described.
+        """
         digest = hashlib.md5(usedforsecurity=False)
         sent = 0
-        file = await anyio.to_thread.run_sync(self.path.open, "rb")
+        file = ThreadFile(self._open)
         try:
-            file.seek(self._offset)
             # Never more than the length that was announced: the file may still grow.
             while sent < self.size:
-                chunk = await anyio.to_thread.run_sync(
-                    _read, file, min(CHUNK_BYTES, self.size - sent), digest
-                )
+                chunk = await file.use(_read, min(CHUNK_BYTES, self.size - sent), digest)
                 if not chunk:
-                    break
+                    raise OSError(errno.ESTALE, "the file changed while being read", str(self.path))
                 sent += len(chunk)
                 yield chunk
                 if self._on_progress is not None:
@@ -72,6 +73,11 @@ class FileBody:
         finally:
             file.close()
         self.md5 = digest.hexdigest()
+
+    def _open(self) -> BinaryIO:
+        file = self.path.open("rb", buffering=0)
+        file.seek(self._offset)
+        return file
 
     @property
     def headers(self) -> dict[str, str]:
@@ -132,8 +138,8 @@ def attributes_field(attributes: Any | None) -> dict[str, str]:
     return {} if attributes is None else {"attributes_str": json.dumps(attributes)}
 
 
-def _read(file: Any, size: int, digest: Any) -> bytes:
-    chunk: bytes = file.read(size)
+def _read(file: BinaryIO, size: int, digest: Any) -> bytes:
+    chunk = file.read(size)
     digest.update(chunk)
     return chunk
 

@@ -1,7 +1,10 @@
 """Outputs on a shared file system, the client's half: put beside the target, linked or copied."""
+# ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
+import asyncio
 import hashlib
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +14,11 @@ import pytest
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outputs import Found
 from awe_client.daemon.shared_files import OutOfReach
-from awe_client.daemon.staging import Stager, TargetRefused
+from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from shared_models.ids import TaskId
 from shared_models.staging import stage_folder, stage_path
+from tests.support.eventually import eventually
+from tests.support.tmpfs import fill, tmpfs
 
 pytestmark = pytest.mark.anyio
 
@@ -105,3 +110,119 @@ async def test_a_stage_folder_that_is_a_link_is_refused(root: Path, made: Path, 
     with pytest.raises(TargetRefused):
         await stage(root, made)
     assert not any(outside.iterdir())
+
+
+# --- stopped, full, gone -------------------------------------------------------------------------
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Held:
+    """Holds up the next call of a function of `os` in its thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.is_reached = False
+        self._go_on = threading.Event()
+        real = getattr(os, name)
+
+        def held(*args: Any, **more: Any) -> Any:
+            if not self.is_reached:
+                self.is_reached = True
+                self._go_on.wait(30)
+            return real(*args, **more)
+
+        monkeypatch.setattr(os, name, held)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["linked", "copied"])
+async def test_what_is_stopped_touches_no_folder_of_others_and_leaves_nothing_open(
+    root: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copied: bool
+) -> None:
+    if is_copied:
+        os.link(made, tmp_path / "second")
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    _, _, staged = await stage(root, made)  # its folder is there: no other fsync comes first
+    staged.unlink()
+    _, _, theirs = await stage(root, other, "theirs.txt")
+    before = open_files()
+    held = Held(monkeypatch, "fsync")
+    task = asyncio.ensure_future(stage(root, made))
+    await eventually(lambda: held.is_reached)
+    task.cancel()
+    await asyncio.wait((task,), timeout=0.05)
+    # Numbers that were closed now mean the folder of another task.
+    folders = [os.open(theirs.parent, os.O_RDONLY | os.O_DIRECTORY) for _ in range(4)]
+    held.go_on()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: open_files() == before + len(folders), show=open_files)
+    assert [path.name for path in theirs.parent.iterdir()] == ["2.7"]
+    assert theirs.read_bytes() == b"other"
+    assert theirs.samefile(other)
+    for folder in folders:
+        os.close(folder)
+
+
+@pytest.mark.parametrize("name", ["mkdir", "link", "write", "rename"])
+async def test_wherever_it_is_stopped_nothing_stays_open_or_half_written(
+    root: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if name in ("write", "rename"):
+        os.link(made, tmp_path / "second")
+    before = open_files()
+    held = Held(monkeypatch, name)
+    task = asyncio.ensure_future(stage(root, made))
+    await eventually(lambda: held.is_reached)
+    task.cancel()
+    await asyncio.wait((task,), timeout=0.05)
+    task.cancel()
+    held.go_on()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: open_files() == before, show=open_files)
+    [folder] = root.iterdir()
+    assert [path.name for path in folder.iterdir()] == (["2.7"] if name in ("link", "rename") else [])
+
+
+async def test_a_full_disk_is_waited_for_and_nothing_of_it_is_left(made: Path, tmp_path: Path) -> None:
+    made.write_bytes(bytes(3 << 20))
+    with tmpfs(tmp_path / "full", 4 << 20) as disk:
+        ballast = fill(disk, leave_bytes=1 << 20)
+        before = open_files()
+        with pytest.raises(TargetBusy, match="no space left on device"):
+            await stage(disk, made)
+        await eventually(lambda: open_files() == before, show=open_files)
+        [folder] = [path for path in disk.iterdir() if path != ballast]
+        assert list(folder.iterdir()) == []
+        ballast.unlink()
+        size, _, staged = await stage(disk, made)
+        assert (size, staged.read_bytes()) == (3 << 20, made.read_bytes())
+
+
+@pytest.mark.parametrize("fate", ["gone", "shorter"])
+async def test_an_output_that_cannot_be_read_is_not_the_targets_fault(
+    root: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    if fate == "gone":
+        made.unlink()
+    else:
+        os.link(made, tmp_path / "second")
+        body = Found.body
+
+        def shorter(found: Found) -> Any:
+            described = body(found)
+            os.truncate(made, 10)
+            return described
+
+        monkeypatch.setattr(Found, "body", shorter)
+    says = "no such file" if fate == "gone" else "the file changed while being read"
+    with pytest.raises(OutputUnreadable, match=says):
+        await stage(root, made)
+    [folder] = root.iterdir()
+    assert list(folder.iterdir()) == []

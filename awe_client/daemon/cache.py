@@ -30,6 +30,7 @@ from pathlib import Path
 from awe_client.daemon.copies import IsStopped, in_thread
 from awe_client.daemon.disk import free_disk
 from awe_client.sdk.download import Wanted
+from awe_client.sdk.threads import file_work
 
 log = logging.getLogger(__name__)
 
@@ -274,7 +275,7 @@ class Cache:
 
         async def remove() -> None:
             try:
-                await asyncio.to_thread(_unlink, [entry.path for entry in going])
+                await file_work(_unlink, [entry.path for entry in going])
             finally:
                 self._leaving -= size
 

@@ -1,16 +1,17 @@
 """Copies of files, made by the kernel where it can: shared blocks, else copied inside it, else by us."""
 
-import asyncio
 import errno
 import fcntl
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from awe_client.sdk.download import check_replaceable, part_of
+from awe_client.sdk.threads import or_told
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,15 +32,7 @@ class Stopped(Exception):
 async def in_thread(work: Callable[Concatenate[IsStopped, P], T], *args: P.args, **keys: P.kwargs) -> T:
     """Do blocking work in a thread; when this is cancelled, stop it and wait until it writes no more."""
     stop = threading.Event()
-    working = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set, *args, **keys))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait((working,))
-        if not working.cancelled():
-            working.exception()  # looked at: what ends this is that we were cancelled
-        raise
+    return await or_told(partial(work, stop.is_set, *args, **keys), stop.set)
 
 
 def copy_file(is_stopped: IsStopped, source: Path, target: Path) -> None:

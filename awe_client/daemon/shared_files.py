@@ -3,22 +3,25 @@
 Whole files are not copied: the work directory gets a link to the file that all share, and what a command does
 to it, it does to that file. A piece is copied inside the kernel where the file systems can, and what is to be
 unpacked goes the way of every download. Before and after its bytes are read, the file must be the same.
+
+A file system that hangs is touched in threads only, and whoever is told to stop does not wait for them.
 """
 
-import asyncio
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from awe_client.daemon.copies import IsStopped, copy_some, in_thread, link_file
+from awe_client.daemon.copies import IsStopped, Stopped, copy_some, link_file
 from awe_client.daemon.roots import open_allowed
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Asked, Downloaded, Opener, Reply, Wanted, check_replaceable, part_of
 from awe_client.sdk.download_errors import SourceBusy, SourceChanged
+from awe_client.sdk.threads import ThreadFile, file_work
 from shared_models.errors import AweError, BadRange, BadRequest, Forbidden
 from shared_models.file_urls import path_of
 from shared_models.versions import file_version
@@ -27,6 +30,8 @@ _BLOCK_BYTES = 1024 * 1024
 _STEP_BYTES = 16 * 1024 * 1024  #: copied between two looks at whether to go on
 #: A file that the server has seen may not be here yet: what a network file system remembers is a little old.
 _PASSING = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT})
+#: A copy that fails with one of these failed to write.
+_OF_THE_TARGET = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 
 
 class OutOfReach(AweError):
@@ -43,7 +48,7 @@ class SharedFiles:
 
     async def link(self, url: str, target: Path, wanted: Wanted) -> Path:
         """Make `target` a link to the file; returns the file's own path."""
-        return await asyncio.to_thread(self._link, url, target, wanted)
+        return await file_work(self._link, url, target, wanted)
 
     def _link(self, url: str, target: Path, wanted: Wanted) -> Path:
         with self._open(url, wanted) as file:
@@ -55,27 +60,34 @@ class SharedFiles:
         self, url: str, target: Path, wanted: Wanted, on_progress: Progress | None = None
     ) -> Downloaded:
         """Copy a piece of the file, or all of it, as it is. Raises OSError if it cannot be written."""
-        return await in_thread(self._copy, url, target, wanted, on_progress)
+        stop = threading.Event()
+        try:
+            return await file_work(self._copy, stop.is_set, url, target, wanted, on_progress)
+        finally:
+            stop.set()
 
     def _copy(
         self, is_stopped: IsStopped, url: str, target: Path, wanted: Wanted, on_progress: Progress | None
     ) -> Downloaded:
         with self._open(url, wanted) as source:
-            version, length = _version(source), _length(source, wanted)
+            with _reading():
+                version, length = _version(source), _length(source, wanted)
             check_replaceable(target)
             part = part_of(target)
             try:
                 with part.open("xb", buffering=0) as sink:
                     done = 0
-                    while done < length and not is_stopped():
-                        step = min(_STEP_BYTES, length - done)
-                        copied = copy_some(source.fileno(), sink.fileno(), wanted.offset + done, step)
+                    while done < length:
+                        if is_stopped():
+                            raise Stopped
+                        copied = _copy_some(source, sink, wanted.offset + done, length - done)
                         if not copied:
                             raise SourceChanged
                         done += copied
                         if on_progress is not None:
                             on_progress(done, length)
-                _check_version(source, version)
+                with _reading():
+                    _check_version(source, version)
                 part.rename(target)
             finally:
                 with suppress(FileNotFoundError):
@@ -87,37 +99,33 @@ class SharedFiles:
 
         @asynccontextmanager
         async def open_once(asked: Asked) -> AsyncIterator[Reply]:
-            opening = asyncio.ensure_future(
-                asyncio.to_thread(self._open, url, Wanted(etag="" if asked.or_all else asked.etag))
-            )
+            wanted = Wanted(etag="" if asked.or_all else asked.etag)
+            file = ThreadFile(lambda: self._open(url, wanted))
             try:
-                file = await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                opening.add_done_callback(_close)
-                raise
-            with file:
-                version, size = _version(file), os.fstat(file.fileno()).st_size
+                version, size = await file.use(_about)
                 offset = asked.offset if asked.etag in ("", version) else 0
                 left = max(size - offset, 0)
                 left = left if asked.length < 0 else min(asked.length, left)
-                file.seek(offset)
-                yield Reply(_blocks(file, left, version), offset, left, version)
+                yield Reply(_blocks(file, offset, left, version), offset, left, version)
+            finally:
+                file.close()
 
         return open_once
 
     def _open(self, url: str, wanted: Wanted) -> BinaryIO:
         """Open a file that is below a root, also after all links, and what is wanted."""
         try:
-            file = os.fdopen(open_allowed(path_of(url), self._roots), "rb")
+            file = os.fdopen(open_allowed(path_of(url), self._roots), "rb", buffering=0)
         except Forbidden as exc:
             raise OutOfReach(exc.message) from exc
         except OSError as exc:
             raise error_of(exc) from exc
         try:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                raise BadRequest("it is not a plain file")
-            _check_version(file, wanted.etag)
+            with _reading():
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode):
+                    raise BadRequest("it is not a plain file")
+                _check_version(file, wanted.etag)
             if 0 <= wanted.size != about.st_size:
                 raise SourceChanged(f"it has {about.st_size} bytes, {wanted.size} were expected")
         except BaseException:
@@ -132,6 +140,20 @@ def error_of(exc: OSError) -> AweError:
     if exc.errno in _PASSING:
         return SourceBusy(text)
     return Forbidden(text) if exc.errno in (errno.EACCES, errno.EPERM) else OutOfReach(text)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What fails in here is the shared file system."""
+    try:
+        yield
+    except OSError as exc:
+        raise error_of(exc) from exc
+
+
+def _about(file: BinaryIO) -> tuple[str, int]:
+    with _reading():
+        return _version(file), os.fstat(file.fileno()).st_size
 
 
 def _version(file: BinaryIO) -> str:
@@ -151,19 +173,43 @@ def _length(file: BinaryIO, wanted: Wanted) -> int:
     return length
 
 
-async def _blocks(file: BinaryIO, left: int, version: str) -> AsyncIterator[bytes]:
+def _copy_some(source: BinaryIO, sink: BinaryIO, offset: int, length: int) -> int:
+    """As `copy_some`; AweError if the shared file cannot be read, OSError if the copy cannot be written."""
+    length = min(_STEP_BYTES, length)
+    try:
+        return copy_some(source.fileno(), sink.fileno(), offset, length)
+    except OSError as exc:
+        if exc.errno in _OF_THE_TARGET or (exc.errno == errno.EIO and _is_readable(source, offset, length)):
+            raise
+        raise error_of(exc) from exc
+
+
+def _is_readable(file: BinaryIO, offset: int, length: int) -> bool:
+    """Whether it is not this file that has an EIO there."""
+    try:
+        for at in range(offset, offset + length, _BLOCK_BYTES):
+            os.pread(file.fileno(), min(_BLOCK_BYTES, offset + length - at), at)
+    except OSError:
+        return False
+    return True
+
+
+async def _blocks(file: ThreadFile, offset: int, left: int, version: str) -> AsyncIterator[bytes]:
     while left > 0:
-        try:
-            block = await asyncio.to_thread(file.read, min(_BLOCK_BYTES, left))
-        except OSError as exc:
-            raise error_of(exc) from exc
+        block = await file.use(_read, offset, min(_BLOCK_BYTES, left))
         if not block:
             break
-        left -= len(block)
+        offset, left = offset + len(block), left - len(block)
         yield block
-    _check_version(file, version)
+    await file.use(_check, version)
 
 
-def _close(opening: "asyncio.Future[BinaryIO]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    with _reading():
+        file.seek(offset)
+        return file.read(length)
+
+
+def _check(file: BinaryIO, version: str) -> None:
+    with _reading():
+        _check_version(file, version)

@@ -1,0 +1,293 @@
+"""File work in threads: what is slow or hangs holds up nobody else, and nothing is closed under a thread."""
+# ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from awe_client.daemon import fetch, push, shared_files, whole_files
+from awe_client.sdk import download
+from awe_client.sdk.bodies import FileBody
+from awe_client.sdk.download import Asked, Download, Reply, Wanted
+from awe_client.sdk.threads import ThreadFile, file_work, to_its_end
+from tests.support.eventually import eventually
+from tests.support.fake_server import FakeServer
+from tests.unit.client.conftest import MakeDaemon
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """Holds up threads until it is opened."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._opened = threading.Event()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def wait(self) -> None:
+        self.waiting += 1
+        self._opened.wait(30)
+
+    def before(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, behind the gate."""
+
+        def held_up(*args: Any, **more: Any) -> Any:
+            self.wait()
+            return work(*args, **more)
+
+        return held_up
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.open()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# --- the exchange with the server ----------------------------------------------------------------
+
+
+def blocked(what: str, server: FakeServer, shared: Path) -> tuple[Any, str, dict[str, Any]]:
+    """Where long work is called, by which name, and a task that needs it."""
+    if what == "copy":
+        return whole_files, "copy_file", {"inputs": [server.input("in.txt", b"hello")]}
+    if what == "unpack":
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("out/a"))
+        return fetch, "unpack", {"inputs": [server.input("out/", file.getvalue())]}
+    if what == "outputs":
+        return push, "find_outputs", {"outputs": [server.output("out.txt", optional=True)]}
+    shared.mkdir()
+    (shared / "x").write_bytes(b"hello")
+    entry = {"filename": "in.txt", "url": f"file://{shared}/x"}
+    return shared_files, "open_allowed", {"inputs": [entry]}
+
+
+@pytest.mark.parametrize("what", ["copy", "unpack", "outputs", "shared file system"])
+async def test_a_result_is_reported_at_once_however_many_files_take_long(
+    server: FakeServer,
+    start: MakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gate: Gate,
+    what: str,
+) -> None:
+    module, name, task = blocked(what, server, tmp_path / "shared")
+    monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
+    # More than asyncio has threads.
+    count = min(32, (os.cpu_count() or 1) + 4) + 1
+    start(slots=count + 4, transfers=count, file_roots=(str(tmp_path / "shared"),))
+    works = await server.add_task(ranks=count, **task)
+    await eventually(lambda: gate.waiting >= count - 1, within_s=20)
+    [quick] = await server.add_task()
+    assert (await server.result(quick, 5.0))["outcome"] == "done"
+    gate.open()
+    for work in works:
+        assert (await server.result(work))["outcome"] == "done"
+
+
+# --- cancelled -----------------------------------------------------------------------------------
+
+
+async def test_work_to_its_end_is_over_when_its_thread_is_however_often_it_is_cancelled(gate: Gate) -> None:
+    done: list[str] = []
+    task = asyncio.ensure_future(to_its_end(gate.before(done.append), "done"))
+    await eventually(lambda: gate.waiting == 1)
+    for _ in range(3):
+        task.cancel()
+        assert not (await asyncio.wait((task,), timeout=0.02))[0]
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["done"]
+
+
+async def test_other_file_work_is_left_alone_when_it_is_cancelled(gate: Gate) -> None:
+    done: list[str] = []
+    task = asyncio.ensure_future(file_work(gate.before(done.append), "done"))
+    await eventually(lambda: gate.waiting == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 1)
+    gate.open()
+    await eventually(lambda: done == ["done"])
+
+
+async def test_a_client_gives_back_what_waits_for_a_file_system_that_hangs_and_ends(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    module, name, task = blocked("shared file system", server, tmp_path / "shared")
+    monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
+    daemon = start(file_roots=(str(tmp_path / "shared"),))
+    [whole] = await server.add_task(**task)
+    entry = task["inputs"][0]
+    [piece] = await server.add_task(
+        grants=[{"part": "1", "pieces": [[0, 2]]}], inputs=[entry], part_inputs=["in.txt"], index="line"
+    )
+    await eventually(lambda: gate.waiting == 2)
+    daemon.release("its time is over")
+    for work in (whole, piece):
+        assert (await server.result(work, 5.0))["outcome"] == "released"
+    assert await asyncio.wait_for(daemon.task, 10) == 0  # type: ignore[attr-defined]
+
+
+_HANGS = """
+import asyncio, threading
+from awe_client.sdk.threads import file_work
+async def main():
+    task = asyncio.ensure_future(file_work(threading.Event().wait))
+    await asyncio.sleep(0.01)
+    task.cancel()
+asyncio.run(main())
+"""
+
+
+def test_the_end_of_a_program_waits_for_no_file_system_that_hangs() -> None:
+    subprocess.run([sys.executable, "-c", _HANGS], timeout=20, check=True)
+
+
+@pytest.mark.parametrize("during", ["open", "read", "nothing"])
+async def test_a_file_that_is_closed_is_closed_by_the_last_who_uses_it(
+    tmp_path: Path, gate: Gate, during: str
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"hello")
+    opened: list[io.FileIO] = []
+
+    def open_it() -> io.FileIO:
+        opened.append(path.open("rb", buffering=0))
+        return opened[0]
+
+    file = ThreadFile(gate.before(open_it) if during == "open" else open_it)
+    if during == "nothing":
+        assert await file.use(io.FileIO.read, 4) == b"hell"
+    else:
+        work = gate.before(io.FileIO.read) if during == "read" else io.FileIO.read
+        task = asyncio.ensure_future(file.use(work, 4))
+        await eventually(lambda: gate.waiting == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 1)
+    file.close()
+    assert [one.closed for one in opened] == ([] if during == "open" else [during == "nothing"])
+    gate.open()
+    await eventually(lambda: [one.closed for one in opened] == [True])
+    with pytest.raises(ValueError, match="closed"):
+        await file.use(io.FileIO.read, 4)
+
+
+class Slow(io.FileIO):
+    """A file on a file system that hangs."""
+
+    gate: Gate
+
+    def readinto(self, buffer: Any) -> int:
+        self.gate.wait()
+        return super().readinto(buffer)
+
+    def read(self, size: int = -1) -> bytes:
+        self.gate.wait()
+        return super().read(size) or b""
+
+    def write(self, data: Any) -> int:
+        self.gate.wait()
+        return super().write(data)
+
+
+async def read_a_body(path: Path) -> None:
+    async for _ in FileBody(path):
+        pass
+
+
+async def read_a_shared_file(path: Path) -> None:
+    opener = shared_files.SharedFiles([str(path.parent)]).opener(f"file://{path}")
+    async with opener(Asked()) as reply:
+        async for _ in reply.chunks:
+            pass
+
+
+@pytest.mark.parametrize("read", [read_a_body, read_a_shared_file])
+async def test_who_stops_reading_a_file_that_hangs_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, read: Callable[[Path], Any]
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"hello")
+    slow = Slow(path)
+    slow.gate = gate
+    before = open_files()
+    # Buffered: closing such a file waits for who reads it.
+    monkeypatch.setattr(os, "fdopen", lambda fd, *_, **__: os.close(fd) or io.BufferedReader(slow))
+    monkeypatch.setattr(Path, "open", lambda *_, **__: io.BufferedReader(slow))
+    task = asyncio.ensure_future(read(path))
+    await eventually(lambda: gate.waiting == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 1)
+    assert not slow.closed
+    gate.open()
+    await eventually(lambda: slow.closed)
+    await eventually(lambda: open_files() < before, show=open_files)
+
+
+@asynccontextmanager
+async def some_bytes(_: Asked) -> AsyncIterator[Reply]:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"hello" * 10_000
+
+    yield Reply(chunks())
+
+
+@pytest.mark.parametrize("during", ["open", "write", "rename"])
+async def test_a_download_that_is_stopped_ends_with_its_thread_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, during: str
+) -> None:
+    def opened(path: Path, mode: str, **_: Any) -> io.BufferedWriter:
+        slow = Slow(path, mode)
+        slow.gate = gate
+        return io.BufferedWriter(slow)
+
+    if during == "write":
+        monkeypatch.setattr(Path, "open", opened)
+    else:
+        module, name = (download, "check_replaceable") if during == "open" else (os, "rename")
+        monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
+    before = open_files()
+    one = Download(tmp_path / "x", Wanted())
+
+    async def fetched() -> None:
+        try:
+            await one.attempt(some_bytes)
+        finally:
+            one.close()
+
+    task = asyncio.ensure_future(fetched())
+    await eventually(lambda: gate.waiting == 1)
+    task.cancel()
+    begun = time.monotonic()
+    assert not (await asyncio.wait((task,), timeout=0.05))[0]
+    assert time.monotonic() - begun < 10, "the loop stood still"
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [path.name for path in tmp_path.iterdir()] == (["x"] if during == "rename" else [])
+    await eventually(lambda: open_files() == before, show=open_files)

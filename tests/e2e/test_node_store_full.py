@@ -86,7 +86,8 @@ def test_F_13_c_a_full_disk_refuses_writes_and_loses_nothing(small: AweEnv) -> N
             refused.append(reply.status_code)
     assert refused == [503] * 3
     assert small.http.post("/node", content=b"z" * MIB).status_code in (503, 507)
-    assert small.http.get("/health").status_code in (200, 503)
+    health = small.http.get("/health")
+    assert (health.status_code, "disk is full" in health.text) == (503, True), health.text
 
     ballast.unlink()
     eventually_sync(lambda: small.http.get("/health").status_code == 200, within_s=30)

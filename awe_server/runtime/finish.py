@@ -25,6 +25,7 @@ from shared_models.states import WorkunitState
 
 MAX_NAMED = 10  #: ranks that a reason names
 SEEN_WITHIN_S = 30.0  #: what is not seen of a shared file system by then is missing
+MANY_UNSEEN = 1_000  #: if more wait for that, those of them that nobody asks about any more are forgotten
 MAX_DONE_AGAIN = 100_000  #: ranks that are done again after one resume; the next one sees to the rest
 
 #: (rank, attempt) of the files that make an output
@@ -85,8 +86,9 @@ class Finisher:
 
     async def __call__(self, effect: FinishTask) -> None:
         """Make every output and tell the scheduler; what is missing is told by output and rank."""
-        task = self._engine.state.tasks.get(effect.task_id)
-        if task is None or task.generation != effect.generation or not task.finishing:
+        task = self._task(effect)
+        if task is None:
+            self._unseen.pop(effect, None)
             return
         notes: list[str] = []
         try:
@@ -97,6 +99,12 @@ class Finisher:
             return
         reach("before-finished")
         await self._engine.do(task_finished, effect.task_id, effect.generation, facts, "\n".join(notes))
+
+    def _task(self, effect: FinishTask) -> Task | None:
+        task = self._engine.state.tasks.get(effect.task_id)
+        if task is None or task.generation != effect.generation or not task.finishing:
+            return None
+        return task
 
     async def _outputs(self, effect: FinishTask, task: Task, notes: list[str]) -> list[OutputFact]:
         """All outputs, made and delivered. Raises Unfinishable."""
@@ -129,9 +137,12 @@ class Finisher:
         if not any(is_file_url(io["url"]) for io in task.outputs):
             return
         now_s = self._engine.clock.monotonic()
-        if now_s - self._unseen.setdefault(effect, now_s) < SEEN_WITHIN_S:
+        since_s = self._unseen.setdefault(effect, now_s)
+        if len(self._unseen) > MANY_UNSEEN:
+            self._unseen = {one: at_s for one, at_s in self._unseen.items() if self._task(one)}
+        if now_s - since_s < SEEN_WITHIN_S:
             raise SinkBusy(f"{_listed('part', 'parts', lost)} on the shared file system")
-        del self._unseen[effect]
+        self._unseen.pop(effect, None)
 
     async def _missing(self, task: Task, made: _Made) -> tuple[str, list[int]] | None:
         """What is missing, by output, and all ranks concerned. Asked before anything is put together: the
@@ -204,7 +215,9 @@ class Finisher:
         if kind == "update":
             return await self._types.update(io, made.first)
         if kind == "copy":
-            return await self._types.copy(task, io, made.first)
+            fact = await self._types.copy(task, io, made.first)
+            await self._index(io, notes)
+            return fact
         if not parts:
             return OutputFact(io["filename"], io["node"], is_missing=True)
         if is_file_url(io["url"]):

@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 
 from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.duties import BackgroundDuties
-from shared_models.ids import JobId
+from awe_server.scheduler.clients import register
+from awe_server.scheduler.submit import submit_job
+from shared_models.ids import JobId, TaskId
+from shared_models.parse import parse_job_document
+from shared_models.staging import stage_path
 from tests.support.eventually import eventually
-from tests.unit.runtime.workshop import Workshop
+from tests.unit.runtime.workshop import CLIENT, Workshop
 
 
 async def stream(content: bytes) -> AsyncIterator[bytes]:
@@ -53,3 +58,37 @@ class Site(Workshop):
     async def text(self, node_id: str) -> bytes:
         download = await self.nodes.open_range(node_id)
         return b"".join([chunk async for chunk in download.chunks])
+
+
+class SharedSite(Site):
+    """A site that reaches other servers, and has a directory that is open to jobs."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.shared = root / "shared"
+        self.shared.mkdir(exist_ok=True)
+        super().__init__(root, file_roots=(str(self.shared),), **settings)
+        self.background = BackgroundDuties(
+            self.engine, self.nodes, root / "nodes", root / "logs", new_id, self.fatal.append
+        )
+        self.engine.attach(self.background)
+
+    async def register(self) -> None:
+        profile = {
+            "name": "c", "group": "default", "apps": ["*"], "cores": 1, "memory_bytes": 2**30,
+            "disk_bytes": 2**30, "native": True, "incarnation": "one", "file_roots": [str(self.shared)],
+        }  # fmt: skip
+        await self.engine.do(register, profile, CLIENT, CLIENT)
+
+    async def submit(self, *tasks: dict[str, Any], key: str = "", **info: Any) -> JobId:
+        raw = orjson.dumps({"info": {"name": "t", **info}, "tasks": list(tasks)})
+        document = parse_job_document(raw, closed=lambda path: None)
+        job_id = JobId(new_id())
+        await self.engine.do(submit_job, document, job_id=job_id, owner="", idempotency_key=key)
+        return job_id
+
+    def stage(self, job_id: JobId, generation: int, attempt: int, data: bytes) -> Path:
+        target = f"{self.shared}/out"
+        path = Path(stage_path(target, TaskId(f"{job_id}_0"), generation, 0, attempt))
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return path

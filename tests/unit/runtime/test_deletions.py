@@ -5,27 +5,20 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from awe_server.app import new_id
 from awe_server.data.sinks.base import SinkBusy, SinkRefused
 from awe_server.runtime.deletions import PLACES_PREFIX, PlaceDeleter, left_over
-from awe_server.runtime.duties import BackgroundDuties
-from awe_server.scheduler.clients import register
 from awe_server.scheduler.jobs import recompute_job
 from awe_server.scheduler.state import DeletePlaces
-from awe_server.scheduler.submit import submit_job
 from awe_server.store.base import Delete, Operation, Put
 from awe_server.store.memory import MemoryStore
-from shared_models.ids import JobId, TaskId
-from shared_models.parse import parse_job_document
-from shared_models.staging import stage_path
+from shared_models.ids import JobId
 from tests.support.eventually import eventually
 from tests.support.faults import ALWAYS
 from tests.support.shock import ShockServer
-from tests.unit.runtime.site import Site, stream
-from tests.unit.runtime.workshop import CLIENT, Workshop, abandon, done, task
+from tests.unit.runtime.site import SharedSite, Site, stream
+from tests.unit.runtime.workshop import Workshop, abandon, done, task
 
 pytestmark = pytest.mark.anyio
 
@@ -127,43 +120,9 @@ async def test_a_job_that_begins_anew_while_a_store_is_away_keeps_what_it_writes
 # ---- with real files, and a real Shock
 
 
-class Shared(Site):
-    """A site that reaches other servers, and has a directory that is open to jobs."""
-
-    def __init__(self, root: Path, **settings: Any) -> None:
-        self.shared = root / "shared"
-        self.shared.mkdir(exist_ok=True)
-        super().__init__(root, file_roots=(str(self.shared),), **settings)
-        self.background = BackgroundDuties(
-            self.engine, self.nodes, root / "nodes", root / "logs", new_id, self.fatal.append
-        )
-        self.engine.attach(self.background)
-
-    async def register(self) -> None:
-        profile = {
-            "name": "c", "group": "default", "apps": ["*"], "cores": 1, "memory_bytes": 2**30,
-            "disk_bytes": 2**30, "native": True, "incarnation": "one", "file_roots": [str(self.shared)],
-        }  # fmt: skip
-        await self.engine.do(register, profile, CLIENT, CLIENT)
-
-    async def submit(self, *tasks: dict[str, Any], key: str = "", **info: Any) -> JobId:
-        raw = orjson.dumps({"info": {"name": "t", **info}, "tasks": list(tasks)})
-        document = parse_job_document(raw, closed=lambda path: None)
-        job_id = JobId(new_id())
-        await self.engine.do(submit_job, document, job_id=job_id, owner="", idempotency_key=key)
-        return job_id
-
-    def stage(self, job_id: JobId, generation: int, attempt: int, data: bytes) -> Path:
-        target = f"{self.shared}/out"
-        path = Path(stage_path(target, TaskId(f"{job_id}_0"), generation, 0, attempt))
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        return path
-
-
 @pytest.fixture
-async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Shared]:
-    site = Shared(tmp_path)
+async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[SharedSite]:
+    site = SharedSite(tmp_path)
     await site.start()
     await site.register()
     yield site
@@ -193,7 +152,7 @@ async def upload(site: Site, grant: Any, data: bytes) -> list[dict[str, Any]]:
     return said
 
 
-async def attempt(site: Shared, job_id: JobId) -> tuple[Any, Path, dict[str, Any]]:
+async def attempt(site: SharedSite, job_id: JobId) -> tuple[Any, Path, dict[str, Any]]:
     """Check out, stage and upload; the grant, what was staged, and the report."""
     await site.until(job_id, "queued")
     (grant,) = await site.fetch()
@@ -208,7 +167,7 @@ async def recompute(site: Site, job_id: JobId) -> None:
     await site.engine.do(recompute_job, job_id, "0")
 
 
-def to_file_and_shock(site: Shared, shock: ShockServer) -> dict[str, Any]:
+def to_file_and_shock(site: SharedSite, shock: ShockServer) -> dict[str, Any]:
     outputs = [
         {"filename": "out", "url": f"file://{site.shared}/out"},
         {"filename": "b", "host": shock.url},
@@ -221,7 +180,7 @@ async def notes(site: Workshop) -> list[dict[str, Any]]:
 
 
 async def test_a_shock_that_is_away_takes_nothing_of_what_is_staged_anew(
-    site: Shared, shock: ShockServer
+    site: SharedSite, shock: ShockServer
 ) -> None:
     job_id = await site.submit(to_file_and_shock(site, shock))
     _, _, report = await attempt(site, job_id)
@@ -242,7 +201,7 @@ async def test_a_shock_that_is_away_takes_nothing_of_what_is_staged_anew(
 
 
 async def test_a_kill_between_the_removal_and_its_note_takes_nothing_of_what_is_staged_anew(
-    site: Shared, shock: ShockServer, tmp_path: Path
+    site: SharedSite, shock: ShockServer, tmp_path: Path
 ) -> None:
     job_id = await site.submit(to_file_and_shock(site, shock))
     _, first, report = await attempt(site, job_id)
@@ -256,7 +215,7 @@ async def test_a_kill_between_the_removal_and_its_note_takes_nothing_of_what_is_
     # As if it had died before it could note that the folder of the first attempt had gone.
     await site.engine.put(Put("meta", {**note, "places": [f"file://{first.parent}/", *note["places"]]}))
     await abandon(site.engine)
-    again = Shared(tmp_path, store=site.store, hands=site.hands)
+    again = SharedSite(tmp_path, store=site.store, hands=site.hands)
     await again.start()
     shock.faults.clear()
 
@@ -279,7 +238,7 @@ async def eventually_noted(site: Workshop) -> list[dict[str, Any]]:
     return found
 
 
-async def stopped(site: Shared, shock: ShockServer, other: ShockServer) -> tuple[JobId, list[str]]:
+async def stopped(site: SharedSite, shock: ShockServer, other: ShockServer) -> tuple[JobId, list[str]]:
     """A job with an output that is delivered and one that is refused; its staging nodes."""
     other.token = "not-a-secret"
     outputs = [{"filename": "a", "host": shock.url}, {"filename": "b", "host": other.url}]
@@ -294,7 +253,7 @@ async def stopped(site: Shared, shock: ShockServer, other: ShockServer) -> tuple
 
 @pytest.mark.parametrize("is_away", [True, False])
 async def test_what_was_delivered_of_a_task_that_did_not_end_goes_when_it_begins_anew(
-    site: Shared, shock: ShockServer, other: ShockServer, is_away: bool
+    site: SharedSite, shock: ShockServer, other: ShockServer, is_away: bool
 ) -> None:
     job_id, staging = await stopped(site, shock, other)
     assert len(shock.nodes) == 1
@@ -310,7 +269,7 @@ async def test_what_was_delivered_of_a_task_that_did_not_end_goes_when_it_begins
 
 
 async def test_a_staging_node_goes_although_the_other_shock_refuses(
-    site: Shared, shock: ShockServer, other: ShockServer
+    site: SharedSite, shock: ShockServer, other: ShockServer
 ) -> None:
     job_id, staging = await stopped(site, shock, other)
     shock.token = "another"
@@ -324,7 +283,7 @@ async def test_a_staging_node_goes_although_the_other_shock_refuses(
 
 
 async def test_a_staging_node_goes_when_the_other_shock_is_given_up(
-    site: Shared, shock: ShockServer, other: ShockServer, monkeypatch: pytest.MonkeyPatch
+    site: SharedSite, shock: ShockServer, other: ShockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("awe_server.runtime.deletions.PLACE_TRIES", 2)
     job_id, staging = await stopped(site, shock, other)

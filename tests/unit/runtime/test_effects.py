@@ -128,6 +128,24 @@ async def test_an_output_that_cannot_be_indexed_is_kept_with_a_note(site: Site) 
     assert await site.text(shown["outputs"][0]["node"]) == b"@r1\nACGT\n+\nII"
 
 
+async def copied(site: Site, parent: str, kind: str) -> dict[str, Any]:
+    """A completed task whose output is a copy that is to be indexed."""
+    output = {"filename": "copied", "type": "copy", "formoptions": {"parent_node": parent}}
+    job_id = await site.submit(task(outputs=[{**output, "shockindex": kind}]))
+    await run(site, job_id, {})
+    return await site.until(job_id, "completed")
+
+
+async def test_a_copy_is_indexed(site: Site) -> None:
+    shown = await copied(site, await site.node(b"a\nb\n"), "line")
+    assert (await site.nodes.get(shown["outputs"][0]["node"]))["indexes"]["line"]["total_units"] == 2
+
+
+async def test_a_copy_that_cannot_be_indexed_is_kept_with_a_note(site: Site) -> None:
+    shown = await copied(site, await site.node(b"\x1f\x8b\x08\x00" + bytes(30), "in.gz"), "record")
+    assert shown["notes"].startswith("no index 'record' for output copied: ")
+
+
 async def test_an_index_of_a_foreign_input_is_not_built_and_that_is_said(site: Site) -> None:
     site.foreign = lambda request: httpx.Response(200, json={"data": {"file": {"size": 5}}})
     node = {"filename": "in.txt", "host": "http://data.example", "node": new_id(), "shockindex": "line"}

@@ -1,6 +1,7 @@
 """`awe submit`, `awe run`: hand in work."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from awe_client.cli.output import note, print_json, print_line
 from awe_client.cli.sizes import parse_array, parse_megabytes, parse_size
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.template import fill
-from awe_client.cli.upload import uploaded
+from awe_client.cli.upload import submit_with_files
 from awe_client.cli.watch import watch_job
 from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.views import JobView
@@ -142,8 +143,8 @@ def submit(
     files = pairs(uploads or [], "--upload", "NAME=PATH")
     check_sources(bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded")))
     with AweClient(server) as awe:
-        with uploaded(awe, {name: Path(path) for name, path in files.items()}) as nodes:
-            job = awe.submit_job(bind_inputs(raw, nodes))
+        paths = {name: Path(path) for name, path in files.items()}
+        job = submit_with_files(awe, paths, lambda nodes: bind_inputs(raw, nodes))
         hand_over(awe, job, watch=watch, as_json=as_json)
 
 
@@ -257,8 +258,7 @@ def run(
     )
     files = files_by_name(inputs or [])
     with AweClient(server) as awe:
-        with uploaded(awe, files) as task.inputs:
-            job = awe.submit_job(task.document())
+        job = submit_with_files(awe, files, lambda nodes: replace(task, inputs=nodes).document())
         if not watch or as_json:
             hand_over(awe, job, watch=watch, as_json=as_json)
             return

@@ -1,15 +1,26 @@
 """Put files into the node store: all are looked at before one is sent, and go again if it was in vain."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from awe_client.api import AweClient
 from awe_client.cli.output import console, note
-from shared_models.errors import AweError, BadRequest, NotConfirmed, ServerUnreachable
+from shared_models.errors import AweError, BadRequest
+from shared_models.views import JobView
+
+_NEEDED = (
+    "the job may have been accepted and need what was uploaded; if `awe jobs` does not show it, remove that"
+)
+_IN_VAIN = "what was uploaded is still there; remove it once the server answers"
+
+#: Name → node in, the job document out.
+MakeDocument = Callable[[dict[str, str]], bytes | dict[str, Any]]
 
 
 def check_files(paths: Iterable[Path]) -> None:
@@ -43,24 +54,32 @@ def upload(awe: AweClient, path: Path, name: str, *, dedup: bool = False, expira
     return node.id
 
 
-@contextmanager
-def uploaded(awe: AweClient, files: Mapping[str, Path]) -> Iterator[dict[str, str]]:
-    """Upload files, name → path, and give their nodes; when the body does not end well, remove them.
+def submit_with_files(awe: AweClient, files: Mapping[str, Path], document: MakeDocument) -> JobView:
+    """Upload files, name → path, and submit the document that is made of their nodes.
 
-    They stay when nobody knows whether the job was accepted: then it needs them.
+    Without a job the nodes are removed. Once the job was sent only a refusal of the server says for certain
+    that there is none; after a time-out, a 5xx or Ctrl-C it may need the nodes: they stay, and are named.
     """
     check_files(files.values())
     nodes: dict[str, str] = {}
+    sent = False
     try:
         for name, path in files.items():
             nodes[name] = upload(awe, path, name)
-        yield nodes
-    except (ServerUnreachable, NotConfirmed):
-        _say_what_stays(nodes.values(), "unless `awe jobs` shows that the job was accepted")
+        made = document(nodes)
+        sent = True
+        return awe.submit_job(made)
+    except BaseException as exc:
+        if sent and not _is_refusal(exc):
+            _say_what_stays(_NEEDED, nodes.values())
+        else:
+            _say_what_stays(_IN_VAIN, _not_removed(awe, nodes.values()))
         raise
-    except BaseException:
-        _say_what_stays(_not_removed(awe, nodes.values()), "once the server answers")
-        raise
+
+
+def _is_refusal(exc: BaseException) -> bool:
+    """Whether there is no job for certain: no try, not even one whose reply was lost, can have made one."""
+    return isinstance(exc, AweError) and exc.http_status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _not_removed(awe: AweClient, nodes: Iterable[str]) -> list[str]:
@@ -69,11 +88,11 @@ def _not_removed(awe: AweClient, nodes: Iterable[str]) -> list[str]:
         while left:
             awe.delete_node(left[0])
             del left[0]
-    except AweError:
+    except (AweError, KeyboardInterrupt):
         return left
     return []
 
 
-def _say_what_stays(nodes: Iterable[str], when: str) -> None:
+def _say_what_stays(why: str, nodes: Iterable[str]) -> None:
     if ids := " ".join(nodes):
-        note(f"awe: what was uploaded is still there; to remove it, {when}: awe node rm {ids}")
+        note(f"awe: {why}: awe node rm {ids}")

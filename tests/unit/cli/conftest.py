@@ -35,10 +35,12 @@ class Desk:
         self.nodes: list[str] = []  #: those that are still there
         self.jobs: list[dict[str, Any]] = []  #: documents that were accepted
         self.job_refusal: tuple[int, str] | None = None  #: status and code
+        self.unconfirmed = 0  #: so many jobs are taken in first and answered with `not_confirmed`
         self.bytes = b"content"  #: of every node
-        self.asked = threading.Event()  #: a job has arrived
-        self.gate: threading.Event | None = None  #: jobs are answered when it is set
+        self.asked = threading.Event()  #: a job has arrived, or an upload that waits
+        self.gate: threading.Event | None = None  #: jobs, and uploads that wait, are answered when it is set
         self.refused_after = 10**9  #: uploads that are taken
+        self.waiting_after = 10**9  #: uploads that are answered at once
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -49,15 +51,19 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/node":
             if desk.uploads == desk.refused_after:
                 return self._refuse(507, "no_space")
+            if desk.uploads == desk.waiting_after:
+                self._wait()
             desk.uploads += 1
             desk.nodes.append(f"node-{desk.uploads}")
             return self._answer({"id": desk.nodes[-1]})
-        desk.asked.set()
-        if desk.gate is not None:
-            desk.gate.wait(30)
+        if desk.unconfirmed or desk.job_refusal is None:
+            desk.jobs.append(json.loads(body.split(b"\r\n\r\n", 1)[1].rpartition(b"\r\n--")[0]))
+        self._wait()
+        if desk.unconfirmed:
+            desk.unconfirmed -= 1
+            return self._refuse(503, "not_confirmed")
         if desk.job_refusal is not None:
             return self._refuse(*desk.job_refusal)
-        desk.jobs.append(json.loads(body.split(b"\r\n\r\n", 1)[1].rpartition(b"\r\n--")[0]))
         return self._answer({"id": "j", "jid": "1"})
 
     def do_GET(self) -> None:
@@ -72,14 +78,17 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.partition("?")[2] == "":
             self._answer({"id": "j", "jid": "1", "state": "queued"})
         else:
-            self.desk.asked.set()
-            if self.desk.gate is not None:
-                self.desk.gate.wait(30)
+            self._wait()
             self._refuse(404, "job_not_found")
 
     def do_DELETE(self) -> None:
         self.desk.nodes.remove(self.path.rpartition("/")[2])
         self._answer(None)
+
+    def _wait(self) -> None:
+        self.desk.asked.set()
+        if self.desk.gate is not None:
+            self.desk.gate.wait(30)
 
     def _answer(self, data: Any) -> None:
         self._send(200, {"status": 200, "data": data, "error": None})

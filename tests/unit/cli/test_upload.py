@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.env import BIN
 from tests.support.eventually import eventually_sync
-from tests.unit.cli.conftest import Awe, Desk
+from tests.unit.cli.conftest import Awe, Desk, Ran
 
 
 @pytest.fixture
@@ -74,9 +74,8 @@ def test_nothing_is_sent_before_all_files_and_names_were_looked_at(
 
 @pytest.mark.parametrize(
     ("status", "code", "ends_with"),
-    [(400, "invalid_document", 2), (413, "too_large", 1), (409, "conflict", 1), (403, "forbidden", 1),
-     (503, "shutting_down", 1), (503, "store_unavailable", 1), (500, "internal", 1)],
-)  # fmt: skip
+    [(400, "invalid_document", 2), (413, "too_large", 1), (409, "conflict", 1), (403, "forbidden", 1)],
+)
 def test_files_go_again_when_the_job_is_refused(
     awe: Awe,
     desk: Desk,
@@ -101,26 +100,57 @@ def test_files_go_again_when_one_of_them_cannot_be_uploaded(
     assert (desk.uploads, desk.nodes) == (1, [])
 
 
+#: How to look for the job, and what to do then.
+MAY_BE_THERE = (
+    "awe: the job may have been accepted and need what was uploaded; if `awe jobs` does not show it, "
+    "remove that: awe node rm node-1 node-2\n"
+)
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "not_confirmed"), (500, "internal")])
 def test_files_stay_when_nobody_knows_whether_the_job_was_accepted(
-    awe: Awe, desk: Desk, two: tuple[str, str]
+    awe: Awe, desk: Desk, two: tuple[str, str], status: int, code: str
 ) -> None:
-    desk.job_refusal = (503, "not_confirmed")
-    code, _, err = awe(*run_words(desk, *two))
-    assert code == 1
-    assert "unless `awe jobs` shows that the job was accepted: awe node rm node-1 node-2" in err
+    desk.job_refusal = (status, code)
+    ended, _, err = awe(*run_words(desk, *two))
+    assert (ended, err) == (1, f"{MAY_BE_THERE}awe: {code}\n")
     assert desk.nodes == ["node-1", "node-2"]
 
 
-def test_files_go_again_after_ctrl_c(desk: Desk, two: tuple[str, str]) -> None:
+@pytest.mark.parametrize("later", [(503, "shutting_down"), (500, "internal")])
+def test_files_stay_when_an_earlier_try_was_accepted_whatever_later_ones_say(
+    awe: Awe, desk: Desk, submit_words: list[str], later: tuple[int, str]
+) -> None:
+    desk.unconfirmed = 1
+    desk.job_refusal = later
+    ended, _, err = awe(*submit_words)
+    assert (ended, err) == (1, f"{MAY_BE_THERE}awe: {later[1]}\n")
+    assert [file["node"] for file in desk.jobs[0]["tasks"][0]["inputs"]] == desk.nodes == ["node-1", "node-2"]
+
+
+def interrupted(desk: Desk, words: list[str]) -> Ran:
+    """Start `awe`, and press Ctrl-C when the server keeps it waiting."""
     desk.gate = threading.Event()
     child = subprocess.Popen(
-        [str(BIN / "awe"), *run_words(desk, *two)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [str(BIN / "awe"), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert desk.asked.wait(60)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
-    assert (child.returncode, out, err) == (130, "", "")
-    assert desk.nodes == []
+    return child.returncode, out, err
+
+
+def test_files_go_again_after_ctrl_c_before_the_job_was_sent(desk: Desk, two: tuple[str, str]) -> None:
+    desk.waiting_after = 1
+    assert interrupted(desk, run_words(desk, *two)) == (130, "", "")
+    assert (desk.uploads, desk.nodes, desk.jobs) == (1, [], [])
+
+
+def test_files_of_a_job_that_was_accepted_stay_after_ctrl_c_before_its_reply(
+    desk: Desk, two: tuple[str, str], submit_words: list[str]
+) -> None:
+    assert interrupted(desk, submit_words) == (130, "", MAY_BE_THERE)
+    assert [file["node"] for file in desk.jobs[0]["tasks"][0]["inputs"]] == desk.nodes == ["node-1", "node-2"]
 
 
 def test_put_tells_each_node_as_it_is_made(awe: Awe, desk: Desk, two: tuple[str, str]) -> None:

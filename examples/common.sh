@@ -37,6 +37,12 @@ fail() {
     exit 1
 }
 
+# Tools or reads are not there: nothing is wrong with the example.
+lack() {
+    say "$0: $*"
+    exit 77
+}
+
 begin() {
     while [ $# -gt 0 ]; do
         case $1 in
@@ -84,7 +90,7 @@ check_tools() {
     [ -n "$missing" ] || return 0
     # shellcheck disable=SC2086  # a list of words
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
-    [ -n "$install" ] || fail "missing tools: apt-get install --no-install-recommends $missing(or add --install)"
+    [ -n "$install" ] || lack "missing tools: apt-get install --no-install-recommends $missing(or add --install)"
     [ "$(id -u)" = 0 ] || fail "--install needs root; missing: $missing"
     apt-get update -qq
     # shellcheck disable=SC2086
@@ -100,13 +106,14 @@ from_package() {
     fi
     if [ ! -d "$inputs/$1" ]; then
         say "downloading the Debian package $1"
-        rm -rf "$home/deb"
+        new=$inputs/.new-$$
+        rm -rf "$home/deb" "$new"
         mkdir "$home/deb"
-        (
-            cd "$home/deb"
-            apt-get -qq -o APT::Sandbox::User=root download "$1" &&
-                dpkg-deb -x ./*.deb unpacked && mv unpacked "$inputs/$1"
-        ) >&2 || fail "the package $1 cannot be downloaded (see above); apt-get update may help"
+        (cd "$home/deb" && apt-get -qq -o APT::Sandbox::User=root download "$1") >&2 ||
+            lack "the package $1 cannot be downloaded (see above); apt-get update may help"
+        dpkg-deb -x "$home"/deb/*.deb "$new" >&2 || fail "the package $1 cannot be unpacked (see above)"
+        # Under its name it is whole, whenever we are ended; another run may have been first.
+        mv -T "$new" "$inputs/$1" 2>/dev/null || [ -d "$inputs/$1" ] || fail "$inputs/$1 cannot be made"
     fi
     [ -r "$inputs/$1$2" ] || fail "this version of the Debian package $1 has no $2"
     echo "$inputs/$1$2"
@@ -185,6 +192,16 @@ check_count() {
     printf '%-34s %9s %9s   %s\n' "$1" "$2" "$3" "$verdict"
 }
 
+# check_sum WHAT FILE SHA256
+check_sum() {
+    if [ "$(sha256sum <"$2")" = "$3  -" ]; then
+        echo "sha256 as expected: $1"
+    else
+        echo "sha256 is NOT as expected: $1"
+        wrong=yes
+    fi
+}
+
 # check_same WHAT FILE FILE
 check_same() {
     if cmp -s "$2" "$3"; then
@@ -219,7 +236,7 @@ finish() {
     for pid in $watching $clients $server_pid; do
         stop "$pid"
     done
-    rm -rf "$home"
+    rm -rf "$home" "$inputs/.new-$$"
     [ -z "$server_pid" ] || say "server and clients are stopped"
     exit $code
 }

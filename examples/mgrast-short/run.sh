@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run job.json on 10,000 real reads, split and whole, and check both. `run.sh --help` says what can be given.
+# Case E1: run job.json on 10,000 real reads, split twice and whole, and check it all. `run.sh --help` says what can be given.
 set -eu
 
 tools="seqtk=seqtk vsearch=vsearch bowtie2=bowtie2 prodigal=prodigal cd-hit=cd-hit blastp=ncbi-blast+"
@@ -22,6 +22,7 @@ run() {
 }
 split=${output:-$home/split}
 run "$split" "$parts"
+run "$home/four" 4
 run "$home/whole" 1
 
 records() { grep -c '>' "$split/$1" || true; }
@@ -33,13 +34,18 @@ check_count "3 screen       screened.fna" "$(records screened.fna)" 9851
 check_count "4 genecalling  genes.faa" "$(records genes.faa)" 2648
 check_count "5 cluster      clusters.faa" "$(records clusters.faa)" 2585
 check_count "6 search       hits.tsv" "$(wc -l <"$split/hits.tsv")" 2576
+check_sum "prep.fna" "$split/prep.fna" 39e2c4348a69f2fd931e35ff35b28e9917f9e81c6fd23263a8421e0973e72dce
 
 # Prodigal numbers its input sequences in a comment behind each name: that differs, names and sequences must not.
-for folder in "$split" "$home/whole"; do
+for folder in "$split" "$home/four" "$home/whole"; do
     sed '/^>/s/ .*//' "$folder/genes.faa" >"$folder/genes.names-and-sequences"
 done
-check_same "screened reads" "$split/screened.fna" "$home/whole/screened.fna"
-check_same "names and sequences of genes, in the same order" \
-    "$split/genes.names-and-sequences" "$home/whole/genes.names-and-sequences"
-check_same "hits" "$split/hits.tsv" "$home/whole/hits.tsv"
+compare() {
+    check_same "screened reads in $1 parts" "$2/screened.fna" "$home/whole/screened.fna"
+    check_same "names and sequences of genes in $1 parts, in the same order" \
+        "$2/genes.names-and-sequences" "$home/whole/genes.names-and-sequences"
+    check_same "hits in $1 parts" "$2/hits.tsv" "$home/whole/hits.tsv"
+}
+compare "$parts" "$split"
+compare 4 "$home/four"
 conclude

@@ -177,6 +177,40 @@ def test_parts_cover_the_file_and_are_files_of_their_own(sample: Sample, wanted:
     assert sum(len(scanned(part, SCANNERS[form](), 1000)) for part in dealt) == len(found)
 
 
+def _longest_and_shortest(found: list[int], size: int) -> tuple[int, int]:
+    lengths = [end - start for start, end in pairwise([*found, size])]
+    return max(lengths), min(lengths)
+
+
+def _difference(data: bytes, units: list[int], wanted: int) -> tuple[int, int, int]:
+    """By how many bytes parts differ, and the least and the greatest number of units in one."""
+    sizes = [len(part) for part in parts(data, units, wanted)]
+    return max(sizes) - min(sizes), len(units) // wanted, -(-len(units) // wanted)
+
+
+@given(all_samples, st.integers(1, 12))
+def test_F_05_parts_by_record_differ_by_no_more_than_a_record_and_uneven_lengths_in_bytes(
+    sample: Sample, wanted: int
+) -> None:
+    _, data, expected = sample
+    longest, shortest = _longest_and_shortest(expected, len(data))
+    difference, fewest, most = _difference(data, expected, min(wanted, len(expected)))
+    assert difference <= most * longest - fewest * shortest <= fewest * (longest - shortest) + longest
+
+
+@given(plain_samples, st.integers(1, 120), st.integers(1, 12))
+@settings(max_examples=200)
+def test_F_05_parts_by_chunkrecord_differ_by_less_than_two_units_and_a_record_each_in_bytes(
+    sample: Sample, chunk: int, wanted: int
+) -> None:
+    form, data, expected = sample
+    longest, _ = _longest_and_shortest(expected, len(data))
+    units = list(chunk_starts(Bytes(data), form, chunk))
+    assert all(chunk - longest < end - start <= max(chunk, longest) for start, end in pairwise(units))
+    difference, fewest, _ = _difference(data, units, min(wanted, len(units)))
+    assert difference < 2 * max(chunk, longest) + (fewest - 1) * longest
+
+
 @given(st.text("a\r\n", max_size=30).map(str.encode), st.integers(1, 7))
 def test_every_line_is_a_unit_of_the_line_index(data: bytes, block: int) -> None:
     lines = data.split(b"\n") if data else [b""]
@@ -189,6 +223,6 @@ def test_every_line_is_a_unit_of_the_line_index(data: bytes, block: int) -> None
 
 
 @pytest.mark.parametrize("form", list(Format))
-def test_empty_input_is_one_empty_unit(form: Format) -> None:
+def test_F_04_empty_input_is_one_empty_unit(form: Format) -> None:
     assert list(chunk_starts(Bytes(b""), form)) == [0]
     assert scanned(b"", SCANNERS[form](), 1) == [0]

@@ -43,6 +43,11 @@ def wrapped_fasta(records: int = 300, length: int = 700) -> bytes:
     return b"".join(pieces)
 
 
+def leading_blank_fasta() -> bytes:
+    """Blank lines before the first record, names that come again, blanks and tabs in headers."""
+    return b"\n \n\n" + b">alpha of  two\twords > one\nACGTA\n\n>beta\nCG\nTC\n>alpha\n\nACGTA\n" * 20
+
+
 def big_wrapped_fasta() -> bytes:
     """More than 3 MB of wrapped records."""
     block = wrapped_fasta(records=200)
@@ -73,6 +78,7 @@ def three_records() -> bytes:
 INPUTS: dict[str, tuple[Callable[[], bytes], str]] = {
     "real-reads": (real_reads, "fastq"),
     "wrapped-fasta": (wrapped_fasta, "fasta"),
+    "leading-blank-fasta": (leading_blank_fasta, "fasta"),
     "crlf-fastq": (lambda: crlf(real_reads()), "fastq"),
     "crlf-fasta": (lambda: crlf(wrapped_fasta()), "fasta"),
     "no-final-newline-fastq": (lambda: no_final_newline(real_reads()), "fastq"),

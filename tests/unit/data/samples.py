@@ -3,10 +3,11 @@
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 from awe_server.data.scan import Scanner
+from awe_server.scheduler.split import part_bounds
 
 READS = (Path(__file__).parents[2] / "data" / "emp_reads.fastq").read_bytes()
 
@@ -44,11 +45,15 @@ def scanned(data: bytes, scanner: Scanner, block: int) -> list[int]:
 
 
 def parts(data: bytes, starts: list[int], wanted: int) -> list[bytes]:
-    """Deal the units out to ranks as AWE does: the first (units mod ranks) ranks get one more."""
-    size, more = divmod(len(starts), wanted)
-    firsts = [rank * size + min(rank, more) for rank in range(wanted)]
-    edges = [*(starts[first] for first in firsts), len(data)]
-    return [data[start:end] for start, end in pairwise(edges)]
+    """What each of `wanted` ranks gets of a file whose units begin there, by the scheduler's own formula."""
+    edges = [*starts, len(data)]
+    bounds = [part_bounds(rank, wanted, len(starts)) for rank in range(1, wanted + 1)]
+    return [data[edges[first - 1] : edges[last]] for first, last in bounds]
+
+
+def naive_cuts(data: bytes, wanted: int) -> list[int]:
+    """Where a file would be cut by who takes the next line that begins with '@' for a header."""
+    return [data.find(b"\n@", len(data) * rank // wanted) + 1 for rank in range(1, wanted)]
 
 
 def assert_4_line_fastq(data: bytes) -> int:

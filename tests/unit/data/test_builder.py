@@ -22,7 +22,7 @@ from awe_server.data.ports import IndexFact, Unreadable
 from shared_models.errors import AweError, BadRequest, Conflict, InvalidData, NoSpace, NotCuttable
 from tests.support.eventually import eventually, eventually_sync
 from tests.unit.data.port import MemoryPort, stream
-from tests.unit.data.samples import READS, four_line_starts
+from tests.unit.data.samples import READS, assert_4_line_fastq, four_line_starts
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +81,31 @@ async def test_F_02_a_truncated_file_is_refused_with_name_record_and_line(
         "the quality has 2 symbols, the sequence has 4"
     )
     assert await nodes.get("node-1") == before
+
+
+async def test_F_02_chunkrecord_counts_no_records_and_never_tears_a_broken_one_record_names_it(
+    nodes: NodeStore,
+) -> None:
+    """F-02 wants such a file refused, and its records counted. `record` does both. `chunkrecord` is there to
+    look only at windows, docs/decisions/0003 says why: what is broken between two of them stays in one piece.
+    """
+    broken = b"@r\nACGT\n+\nII\n"
+    content = READS * 20 + broken + READS * 20
+    await nodes.create(stream(content), name="broken.fastq")
+    assert await nodes.build_index("node-1", "chunkrecord") == IndexFact("chunkrecord", 4, "fastq", None)
+    document = await nodes.get("node-1")
+    assert document["indexes"]["chunkrecord"]["records"] is None
+    located = [nodes.locate(document, "chunkrecord", str(unit)) for unit in range(1, 5)]
+    units = [content[offset : offset + length] for offset, length in located]
+    assert b"".join(units) == content
+    assert [broken in unit for unit in units] == [False, True, False, False]
+    for unit in units:
+        assert_4_line_fastq(unit.replace(broken, b""))
+    with pytest.raises(InvalidData) as caught:
+        await nodes.build_index("node-1", "record")
+    assert caught.value.message == (
+        "broken.fastq: record 5001, line 20004: the quality has 2 symbols, the sequence has 4"
+    )
 
 
 @pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])

@@ -7,9 +7,18 @@ import pytest
 
 from awe_server.data.formats import Format
 from awe_server.data.records import CHUNK_BYTES, FastqCutter, MarkCutter, Unclear, chunk_starts
-from awe_server.data.scan import scan
+from awe_server.data.scan import Malformed, scan
 from awe_server.data.scan_fastq import FastqScanner
-from tests.unit.data.samples import READS, Bytes, assert_4_line_fastq, flat, four_line_starts, parts
+from awe_server.data.scan_lines import FastaScanner
+from tests.unit.data.samples import (
+    READS,
+    Bytes,
+    assert_4_line_fastq,
+    flat,
+    four_line_starts,
+    naive_cuts,
+    parts,
+)
 
 STARTS = four_line_starts(READS)
 
@@ -24,6 +33,13 @@ def _with_qualities(first: bytes) -> bytes:
 
 
 VARIANTS = {"real": READS, **{first.decode(): _with_qualities(first) for first in (b"@", b"+", b">", b"@+")}}
+
+
+def test_F_01_the_reads_are_ones_that_a_naive_rule_cuts_wrongly() -> None:
+    qualities = READS.split(b"\n")[3::4]
+    assert (len(qualities), sum(line.startswith(b"@") for line in qualities)) == (250, 109)
+    wrong = {wanted: sum(cut not in STARTS for cut in naive_cuts(READS, wanted)) for wanted in (2, 4, 64)}
+    assert wrong == {2: 1, 4: 2, 64: 17}
 
 
 @pytest.mark.parametrize("data", VARIANTS.values(), ids=VARIANTS.keys())
@@ -98,7 +114,7 @@ def test_long_reads_are_cut_between_reads() -> None:
 
 
 @pytest.mark.parametrize("form", [Format.FASTA, Format.TEXT])
-def test_a_record_larger_than_a_unit_stays_whole(form: Format) -> None:
+def test_F_05_a_record_larger_than_a_unit_stays_whole(form: Format) -> None:
     long = b">one line\n" if form is Format.FASTA else b""
     long += b"A" * (5 * CHUNK_BYTES) + b"\n"
     data = b">small\nA\n" + long + b">last\nC\n"
@@ -109,20 +125,75 @@ def test_a_file_that_is_one_giant_line_is_one_unit() -> None:
     assert list(chunk_starts(Bytes(b"A" * (3 * CHUNK_BYTES)), Format.TEXT)) == [0]
 
 
-def test_one_fasta_record_is_one_unit() -> None:
+def test_F_05_one_fasta_record_is_one_unit() -> None:
     data = b">lambda some words\n" + (b"ACGT" * 15 + b"\n") * 50_000
     assert list(chunk_starts(Bytes(data), Format.FASTA)) == [0]
 
 
-def test_a_greater_sign_inside_a_line_starts_no_record() -> None:
+def test_F_05_a_greater_sign_inside_a_line_starts_no_record() -> None:
     data = b"\n\n>a x>y\tz \xc3\xa9\nAC\n\nGT\n >still a\n>a x>y\nAC"
     assert list(chunk_starts(Bytes(data), Format.FASTA, 1)) == [0, data.rindex(b">a")]
 
 
-def test_blank_lines_belong_to_the_record_before_and_leading_ones_to_the_first() -> None:
+def test_F_05_blank_lines_belong_to_the_record_before_and_leading_ones_to_the_first() -> None:
     data = b"\n\n>a\nAC\n\n\n>b\nGT\n\n\n"
     assert list(chunk_starts(Bytes(data), Format.FASTA, 1)) == [0, data.index(b">b")]
     assert list(chunk_starts(Bytes(b"\n\n\n"), Format.TEXT, 1)) == [0]
+
+
+#: Names that come again, blank lines everywhere, and headers with blanks, tabs and a '>'.
+DUPLICATES = (
+    b"\n \n>alpha\nACGTA\n>beta one\nCGTC\n\n>gamma\nCCGCC\n\n\n>alpha again - a duplicate,  to\ttest >\n"
+    b"AC\n\nGTA\n>beta one\nCGTC\n>alpha\nACGTA\n>delta \xce\xb2 2\nCGCGC\n\n"
+)
+
+
+def test_F_05_duplicate_names_blank_lines_and_headers_with_spaces_are_kept_byte_for_byte() -> None:
+    starts = flat(scan(Bytes(DUPLICATES), FastaScanner()))
+    headers = [line for line in DUPLICATES.split(b"\n") if line.startswith(b">")]
+    assert len(starts) == len(headers) == 7
+    for wanted in range(1, 8):
+        dealt = parts(DUPLICATES, starts, wanted)
+        assert b"".join(dealt) == DUPLICATES
+        assert all(part.lstrip(b" \n").startswith(b">") for part in dealt)
+        assert [line for part in dealt for line in part.split(b"\n") if line[:1] == b">"] == headers
+    for most in range(1, len(DUPLICATES) + 1):
+        assert set(chunk_starts(Bytes(DUPLICATES), Format.FASTA, most)) <= set(starts)
+
+
+def test_F_05_parts_of_reads_of_one_length_differ_by_no_more_than_a_read_in_bytes() -> None:
+    for wanted in range(2, 65):
+        sizes = [len(part) for part in parts(READS, STARTS, wanted)]
+        assert max(sizes) - min(sizes) <= 356
+
+
+#: Records that are not what the format says, in ways that leave the next one to be found.
+BROKEN = {
+    "short quality": b"@x\nACGT\n+\nII\n",
+    "long quality": b"@x\nACGT\n+\nIIIIIIII\n",
+    "no quality": b"@x\nACGT\n+\n",
+    "no plus line": b"@x\nACGT\n@III\n",
+    "no sequence": b"@x\n+\n@III\n",
+    "no header": b"ACGT\n+\n@III\n",
+    "only a header": b"@x\n",
+    "two qualities": b"@x\nACGT\n+\n@III\n@+II\n",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_F_02_a_broken_record_is_found_or_stays_whole_wherever_it_is(broken: bytes) -> None:
+    found = 0
+    for at in [*STARTS[1:], len(READS)]:
+        data = READS[:at] + broken + READS[at:]
+        whole = {start if start < at else start + len(broken) for start in STARTS} | {at}
+        try:
+            assert set(chunk_starts(Bytes(data), Format.FASTQ, 20_000)) <= whole
+        except Unclear:
+            found += 1
+            with pytest.raises(Malformed) as caught:
+                flat(scan(Bytes(data), FastqScanner()))
+            assert caught.value.record - bisect.bisect_left(STARTS, at) in (1, 2)
+    assert 0 < found < 250
 
 
 LINE = b"r1\t0\tchr1\t100\t60\t4M\t*\t0\t0\tACGT\tIIII\n"

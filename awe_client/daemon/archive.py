@@ -12,7 +12,9 @@ import os
 import stat
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import anyio.to_thread
@@ -68,7 +70,7 @@ class ArchiveBody:
         for entry in entries():
             self.count += 1
             if self.count > MAX_MEMBERS:
-                raise NotKept(f"has more than {MAX_MEMBERS} files; they cannot be kept as one")
+                raise _too_many()
             self.has_bytes = self.has_bytes or entry.size > 0
             self.size += len(entry.header()) + entry.size + _padding(entry.size)
 
@@ -90,6 +92,10 @@ class ArchiveBody:
     def headers(self) -> dict[str, str]:
         """What the request must say about this body."""
         return {"Content-Type": "application/octet-stream", "Content-Length": str(self.size)}
+
+
+def _too_many() -> NotKept:
+    return NotKept(f"has more than {MAX_MEMBERS} files; they cannot be kept as one")
 
 
 def _next(chunks: Iterator[bytes], digest: "hashlib._Hash") -> bytes:
@@ -148,15 +154,17 @@ def _changed(what: str) -> OSError:
 class Finder:
     """Finds what an output's pattern takes in a work directory.
 
-    `left_out` are names that are never taken. With `leave_bad`, what cannot be kept is left out, too.
+    `left_out` are names that are never taken; of a folder among them, what is in it and not left out itself
+    is. With `leave_bad`, what cannot be kept, or not be read, is left out, too; but not what is too much.
     """
 
     def __init__(
-        self, directory: Path, left_out: frozenset[str] = frozenset(), *, leave_bad: bool = False
+        self, directory: Path, left_out: AbstractSet[str] = frozenset(), *, leave_bad: bool = False
     ) -> None:
         self._directory = directory
         self._left_out = left_out
         self._leave_bad = leave_bad
+        self._held = 0  #: names of the folders that are being read: each may be a member
 
     def find(self, pattern: Pattern, base: str = "") -> Iterator[Entry]:
         """What is taken below `base`, as members named from there, in order. Raises NotKept, OSError."""
@@ -170,47 +178,76 @@ class Finder:
     def _search(
         self, folder: str, below: str, base: str, pattern: Pattern, places: Places
     ) -> Iterator[Entry]:
-        for name in _sorted_names(folder):
+        def is_on_the_way(entry: os.DirEntry[str]) -> bool:
+            there = pattern.step(places, entry.name)
+            return bool(there) and (pattern.accepts(there) or entry.is_dir(follow_symlinks=False))
+
+        for name in self._names(folder, below, base, is_on_the_way):
             there = pattern.step(places, name)
-            member = f"{below}/{name}" if below else name
+            member = _member(below, name)
             path = f"{folder}/{name}"
-            if not there or self._is_left_out(base, member):
-                continue
             if pattern.accepts(there):
                 yield from self._take(path, member, base)
-            elif _is_real_folder(path) and member.count("/") < MAX_MEMBER_DEPTH:
+            elif member.count("/") < MAX_MEMBER_DEPTH:
                 yield from self._search(path, member, base, pattern, there)
 
     def _take(self, path: str, member: str, base: str) -> Iterator[Entry]:
         """A file or folder that matches; a link to one counts as what it leads to."""
         try:
             path = self._inside(path, member)
+            if not os.path.lexists(path):
+                raise NotKept(f"'{member[:200]}' is a link that leads to no file")
             info = os.lstat(path)
-            if not stat.S_ISDIR(info.st_mode):
-                yield _file(path, member, info)
-                return
-        except NotKept:
+            is_folder = stat.S_ISDIR(info.st_mode)
+            entry = Entry(member, path, 0, is_folder=True) if is_folder else self._file(path, member, info)
+        except (NotKept, OSError):
             if self._leave_bad:
                 return
             raise
-        yield Entry(member, path, 0, is_folder=True)
-        yield from self._below(path, member, base, path)
+        if not self._is_left_out(base, member):
+            yield entry
+        if entry.is_folder:
+            yield from self._below(path, member, base, path)
 
     def _below(self, folder: str, member: str, base: str, top: str) -> Iterator[Entry]:
         """All that lies in a folder."""
-        for name in _sorted_names(folder):
+        for name in self._names(folder, member, base, lambda _: True):
             path, inner = f"{folder}/{name}", f"{member}/{name}"
-            if self._is_left_out(base, inner):
-                continue
             try:
                 entry = self._entry(path, inner, top)
-            except NotKept:
+            except (NotKept, OSError):
                 if self._leave_bad:
                     continue
                 raise
-            yield entry
+            if not self._is_left_out(base, inner):
+                yield entry
             if entry.is_folder:
                 yield from self._below(path, inner, base, top)
+
+    def _names(
+        self, folder: str, below: str, base: str, is_wanted: Callable[[os.DirEntry[str]], bool]
+    ) -> Iterator[str]:
+        """What is wanted of a folder, sorted: no more names than an archive can have members."""
+
+        def counts(entry: os.DirEntry[str]) -> bool:
+            left_out = self._is_left_out(base, _member(below, entry.name))
+            return is_wanted(entry) and not (left_out and not entry.is_dir(follow_symlinks=False))
+
+        try:
+            with os.scandir(folder) as entries:
+                room = MAX_MEMBERS - self._held
+                names = [entry.name for entry in islice(filter(counts, entries), room + 1)]
+        except NotADirectoryError:
+            return
+        except OSError:
+            if self._leave_bad:
+                return
+            raise
+        if len(names) > room:
+            raise _too_many()
+        self._held += len(names)
+        yield from sorted(names, key=os.fsencode)
+        self._held -= len(names)
 
     def _entry(self, path: str, member: str, top: str) -> Entry:
         if member.count("/") > MAX_MEMBER_DEPTH:
@@ -218,7 +255,9 @@ class Finder:
         info = os.lstat(path)
         if stat.S_ISDIR(info.st_mode):
             return Entry(member, path, 0, is_folder=True)
-        return self._link(path, member, top) if stat.S_ISLNK(info.st_mode) else _file(path, member, info)
+        if stat.S_ISLNK(info.st_mode):
+            return self._link(path, member, top)
+        return self._file(path, member, info)
 
     def _link(self, path: str, member: str, top: str) -> Entry:
         real = self._inside(path, member)
@@ -227,7 +266,15 @@ class Finder:
             return Entry(member, path, 0, target=os.path.relpath(real, os.path.dirname(path)))
         if not os.path.isfile(real):
             raise NotKept(f"'{member[:200]}' is a link that leads to no file, and out of its folder")
-        return _file(real, member, os.lstat(real))
+        return self._file(real, member, os.lstat(real))
+
+    def _file(self, path: str, member: str, info: os.stat_result) -> Entry:
+        if not stat.S_ISREG(info.st_mode):
+            what = "a pipe, socket or device: only files, folders and links are kept"
+            raise NotKept(f"'{member[:200]}' is {what}")
+        if self._leave_bad and not os.access(path, os.R_OK, effective_ids=True):
+            raise NotKept(f"'{member[:200]}' cannot be read")
+        return Entry(member, path, info.st_size, executable=bool(info.st_mode & 0o111))
 
     def _inside(self, path: str, member: str) -> str:
         try:
@@ -240,21 +287,8 @@ class Finder:
         return real
 
     def _is_left_out(self, base: str, member: str) -> bool:
-        return bool(self._left_out) and (f"{base}/{member}" if base else member) in self._left_out
+        return bool(self._left_out) and _member(base, member) in self._left_out
 
 
-def _file(path: str, member: str, info: os.stat_result) -> Entry:
-    if not stat.S_ISREG(info.st_mode):
-        raise NotKept(f"'{member[:200]}' is a pipe, socket or device: only files, folders and links are kept")
-    return Entry(member, path, info.st_size, executable=bool(info.st_mode & 0o111))
-
-
-def _sorted_names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder), key=os.fsencode)
-    except NotADirectoryError:
-        return []
-
-
-def _is_real_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
+def _member(below: str, name: str) -> str:
+    return f"{below}/{name}" if below else name

@@ -90,6 +90,16 @@ class TaskSpec:
         self.common_env_bytes = encode(self.common_env)
 
 
+@dataclass(slots=True, frozen=True)
+class Link:
+    """What a work directory has a link to: an entry of the cache, or else a file of a shared file system."""
+
+    name: str  #: of the link
+    path: Path  #: of the file
+    entry: Cached | None = None
+    version: str = ""  #: of a shared file, before the command
+
+
 @dataclass(slots=True)
 class Attempt:
     """One granted attempt. `part` says which units of the cut inputs are its own, `pieces` which bytes."""
@@ -103,8 +113,9 @@ class Attempt:
     part: str = ""
     #: offset and length in each cut input, by filename; (-1, -1) = to be asked for by index and part
     pieces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    links: list[Path] = field(default_factory=list)  #: shared files that its directory has links to
-    cached: list[Cached] = field(default_factory=list)  #: entries of the cache that it has links to
+    links: list[Link] = field(default_factory=list)  #: all that leads out of its directory
+    #: what came out of archives, by names below the directory; kept only if an output is a pattern
+    unpacked: set[str] = field(default_factory=set)
 
     @property
     def key(self) -> AttemptKey:

@@ -125,9 +125,7 @@ class Commands:
             name=container_name(attempt),
             labels={LABEL: self._work_root, "awe.id": attempt.id, "awe.attempt": str(attempt.number)},
             directory=str(attempt.directory),
-            read_only=list(
-                dict.fromkeys(map(str, (*(cached.path for cached in attempt.cached), *attempt.links)))
-            ),
+            read_only=list(dict.fromkeys(str(link.path) for link in attempt.links)),
             words=[word.decode("utf-8", "surrogateescape") for word in spec.argv],
             env={**task.common_env, **own},
             private=set(task.message.get("private_env") or ()),

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from awe_client.daemon.attempt import USERATTR_NAME, Attempt
+from awe_client.daemon.attempt import USERATTR_NAME, Attempt, Link
 from awe_client.daemon.cache import Cache
 from awe_client.daemon.copies import in_thread
 from awe_client.daemon.environment import SCRIPT_NAME
+from awe_client.daemon.outcome import Failure
 from awe_client.daemon.progress import Meter
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
@@ -20,19 +22,18 @@ from awe_client.daemon.whole_files import WholeFiles, is_shock, whole
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted
-from shared_models.archives import is_archive
+from awe_client.sdk.threads import file_work
+from shared_models.archives import is_archive, is_pattern
 from shared_models.errors import AweError
 from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
 from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
+from shared_models.versions import file_version
 from shared_models.views import NodeView
 
 _MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
-
-#: Where an archive lies until it is unpacked.
-_ARCHIVE_NAME = ".awe-archive"
 
 
 class Fetcher:
@@ -68,6 +69,10 @@ class Fetcher:
         """The attempt is over: what it has links to may leave the cache."""
         self._whole.release(attempt)
 
+    async def spoilt(self, attempt: Attempt) -> Failure | None:
+        """Why the command cannot have read what it was meant to: a file it had a link to was changed."""
+        return await file_work(_changed, attempt) or await self._whole.spoilt(attempt)
+
     def _lay_out(self, attempt: Attempt) -> None:
         """Make the directory and everything that is not fetched."""
         make_directory(attempt.directory)
@@ -92,7 +97,7 @@ class Fetcher:
         if entry.get("nofile"):
             return
         if is_archive(name):
-            await self._fetch_archive(attempt, entry)
+            await self._fetch_archive(attempt, entry, meter)
             return
         if name in attempt.pieces:
             await self._fetch_part(attempt, entry, meter)
@@ -106,7 +111,7 @@ class Fetcher:
         await self._whole.copy(attempt, entry, target, meter.follow(name))
         meter.there(name)
 
-    async def _fetch_archive(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
+    async def _fetch_archive(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter) -> None:
         """Get an archive, whole and checked, and unpack what the input's name takes of it."""
         name, url = entry["filename"], entry.get("url") or ""
         if not url:
@@ -114,11 +119,16 @@ class Fetcher:
 
         async def read(archive: Path) -> None:
             try:
-                await in_thread(unpack, archive, attempt.directory, name)
+                made = await in_thread(unpack, archive, attempt.directory, name)
             except Refused as exc:
                 raise StepError(FailureKind.INPUT, f"input {name} cannot be unpacked: {exc}") from exc
+            if any(is_pattern(output["filename"]) for output in attempt.task.outputs):
+                attempt.unpacked |= made
 
-        await self._whole.read(attempt, entry, place(attempt.directory, _ARCHIVE_NAME), read)
+        # Beside the directory: whatever name it had there, an input or a member could have it, too.
+        target = attempt.directory.with_name(f"{attempt.directory.name}.archive")
+        await self._whole.read(attempt, entry, target, meter.follow(name), read)
+        meter.there(name)
 
     async def _link(self, attempt: Attempt, entry: Mapping[str, Any], meter: Meter, label: str) -> None:
         """Link a file that others use, too: of a shared file system as it is, else of the cache."""
@@ -127,7 +137,9 @@ class Fetcher:
             raise StepError(FailureKind.INPUT, f"{label} has no address")
         target, wanted = place(attempt.directory, name), whole(entry)
         if is_file_url(url) and not wanted.gunzip:
-            attempt.links.append(await self._sources.link(url, target, wanted))
+            path = await self._sources.link(url, target, wanted)
+            version = wanted.etag or await file_work(_version_of, path)
+            attempt.links.append(Link(name, path, version=version))
         else:
             await self._whole.link(attempt, entry, target, meter.follow(label))
         meter.there(label)
@@ -178,6 +190,27 @@ class Fetcher:
                     ) from exc
                 self._servers.failed(server)
                 await patience.wait(exc)
+
+
+def _changed(attempt: Attempt) -> Failure | None:
+    """Say which shared file is not any more what it was; None if all are."""
+    for link in attempt.links:
+        if link.entry is None and _version_of(link.path) != link.version:
+            what = f"{link.name}: the shared file {link.path} was changed or removed while the command ran"
+            return Failure(FailureKind.INPUT, what)
+    return None
+
+
+def _version_of(path: Path) -> str:
+    """The version of a shared file; "" if it cannot be read. Opened, so that a network file system looks."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return file_version(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _foreign_document(path: Path, url: str) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ import errno
 import math
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared_models.messages import OutputMessage, ReportMessage
@@ -51,6 +51,7 @@ class CommandEnd:
     tidied: bool
     used_bytes: int = 0  #: what its processes used when we ended it for memory
     memory_limit_bytes: int = 0
+    spoilt: Failure | None = None  #: what it read was changed meanwhile
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,7 +69,12 @@ class SpawnRefusal:
 
 
 def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
-    """Say whether a command failed; only exit code 0 on a disk with room is success."""
+    """Say whether a command failed; only exit code 0 on a disk with room is success.
+
+    How a command ended says nothing if it did not read what it was meant to.
+    """
+    if end.spoilt is not None:
+        return replace(end.spoilt, exit_code=end.exit_code, signal=end.signal)
     if end.reason == "timeout":
         return Failure(
             FailureKind.TIMEOUT, f"ran into its time limit of {time_limit_s:g} s", end.exit_code, end.signal

@@ -4,8 +4,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from awe_client.daemon.archive import ArchiveBody, Entry, Finder, NotKept
@@ -15,6 +16,7 @@ from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import NotInside, find, listing
 from awe_client.sdk.bodies import CountedBody, FileBody
 from shared_models.archives import Pattern, is_archive, is_folder, is_pattern
+from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
 
 #: What we put into a work directory ourselves: no pattern takes it.
@@ -139,13 +141,18 @@ def _patterns(attempt: Attempt, but: Mapping[str, Any] | None = None) -> list[tu
     ]
 
 
-def _left_out(attempt: Attempt) -> frozenset[str]:
-    """Names that no pattern takes: our own files, and what was brought for the command."""
+def _left_out(attempt: Attempt) -> AbstractSet[str]:
+    """Names that no pattern takes: our own files, and what was brought for the command, with its folders."""
     message = attempt.task.message
     names = set(_OUR_NAMES)
     for entry in (*message["inputs"], *message["predata"]):
-        names |= {entry["filename"].rstrip("/"), entry.get("attrfile") or ""}
-    return frozenset(names)
+        brought = [entry.get("attrfile") or ""]
+        if not (entry.get("nofile") or is_archive(entry["filename"])):
+            brought.append(entry["filename"])
+        for name in filter(None, brought):
+            path = normal_relative_path(name)
+            names |= {path, *(str(folder) for folder in PurePosixPath(path).parents)}
+    return names | attempt.unpacked
 
 
 def _what_is_there(attempt: Attempt) -> str:

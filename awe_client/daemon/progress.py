@@ -55,6 +55,31 @@ class Meter:
         return -1 if -1 in totals else sum(totals)
 
 
+class Followers:
+    """All who wait for one transfer; who comes later hears at once how far it is."""
+
+    def __init__(self) -> None:
+        self._all: list[Progress] = []
+        self._last: tuple[int, int] | None = None
+
+    def join(self, follower: Progress) -> None:
+        """One more."""
+        self._all.append(follower)
+        if self._last is not None:
+            follower(*self._last)
+
+    def leave(self, follower: Progress) -> bool:
+        """One less; whether somebody is left."""
+        self._all.remove(follower)
+        return bool(self._all)
+
+    def moved(self, done: int, total: int) -> None:
+        """What to call while the file moves."""
+        self._last = (done, total)
+        for follower in self._all:
+            follower(done, total)
+
+
 class MeteredBody:
     """A body that tells how much of it was sent; each reading begins at nothing."""
 

@@ -4,6 +4,9 @@ That is so for reference data and files marked `cache`, which become links to th
 for the files of a task with several workunits (an array, or what each part needs beside the cut input), of
 which each attempt gets a copy that its command may change. What one workunit alone reads goes straight into
 its directory, unless the cache has it already.
+
+A link to the cache's file is for reading only, but a command may be able to write through it. So a file must
+be after its use what it was before: else whoever read it meanwhile read nobody knows what.
 """
 
 import asyncio
@@ -12,9 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.attempt import Attempt, Link
 from awe_client.daemon.cache import Cache, Cached, key_of
 from awe_client.daemon.copies import copy_file, in_thread, link_file
+from awe_client.daemon.outcome import Failure
+from awe_client.daemon.progress import Followers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Wanted
@@ -30,6 +35,7 @@ class WholeFiles:
     def __init__(self, sources: Sources, cache: Cache) -> None:
         self._sources = sources
         self._cache = cache
+        self._followers: dict[str, Followers] = {}  #: of what somebody waits for, by key
 
     async def link(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
         """Link the cache's file; it stays at least until `release`."""
@@ -39,7 +45,7 @@ class WholeFiles:
             await self._with_room(lambda: self._get(entry, target, follow))
             await asyncio.to_thread(target.chmod, 0o444)
             return
-        attempt.cached.append(cached)
+        attempt.links.append(Link(entry["filename"], cached.path, cached))
         await _write(asyncio.to_thread(link_file, cached.path, target), target)
 
     async def copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
@@ -51,27 +57,48 @@ class WholeFiles:
         attempt: Attempt,
         entry: Mapping[str, Any],
         target: Path,
+        follow: Progress,
         read: Callable[[Path], Awaitable[None]],
     ) -> None:
         """Bring a file, to `target` if it is not the cache's, only for `read(path)`."""
         key = self._shared_key(attempt, entry)
-        cached = await self._with_room(lambda: self._use(key, entry)) if key else None
+        cached = await self._with_room(lambda: self._use(key, entry, follow)) if key else None
         if cached is not None:
             try:
-                await read(cached.path)
+                await self._read_cached(entry["filename"], cached, read)
             finally:
                 self._cache.done(cached)
             return
-        await self._with_room(lambda: self._get(entry, target))
         try:
+            await self._with_room(lambda: self._get(entry, target, follow))
             await read(target)
         finally:
-            _remove(target)
+            await asyncio.shield(asyncio.to_thread(_remove, target))
+
+    async def spoilt(self, attempt: Attempt) -> Failure | None:
+        """Say which file of the cache that a command had a link to is not what it was; None if all are."""
+        for link in attempt.links:
+            if link.entry is not None and not await self._cache.check(link.entry):
+                return Failure(FailureKind.NODE, _spoilt(link.name, "the command ran, by it or by another"))
+        return None
 
     def release(self, attempt: Attempt) -> None:
         """The attempt is over: what it linked to may go."""
-        while attempt.cached:
-            self._cache.done(attempt.cached.pop())
+        while attempt.links:
+            link = attempt.links.pop()
+            if link.entry is not None:
+                self._cache.done(link.entry)
+
+    async def _read_cached(self, name: str, cached: Cached, read: Callable[[Path], Awaitable[None]]) -> None:
+        failed: StepError | None = None
+        try:
+            await read(cached.path)
+        except StepError as exc:
+            failed = exc
+        if not await self._cache.check(cached):
+            raise StepError(FailureKind.NODE, _spoilt(name, "it was unpacked")) from failed
+        if failed is not None:
+            raise failed
 
     def _shared_key(self, attempt: Attempt, entry: Mapping[str, Any]) -> str:
         """Which entry of the cache a file comes from; "" = it is fetched for this attempt alone."""
@@ -92,10 +119,19 @@ class WholeFiles:
                 self._cache.done(cached)
         await self._get(entry, target, follow)
 
-    async def _use(self, key: str, entry: Mapping[str, Any], follow: Progress | None = None) -> Cached | None:
-        return await self._cache.use(key, whole(entry).size, lambda path: self._get(entry, path, follow))
+    async def _use(self, key: str, entry: Mapping[str, Any], follow: Progress) -> Cached | None:
+        """Use an entry; all who wait for it see how far it is, whoever began to fetch it."""
+        followers = self._followers.setdefault(key, Followers())
+        followers.join(follow)
+        try:
+            return await self._cache.use(
+                key, whole(entry).size, lambda path: self._get(entry, path, followers.moved)
+            )
+        finally:
+            if not followers.leave(follow):
+                del self._followers[key]
 
-    async def _get(self, entry: Mapping[str, Any], target: Path, follow: Progress | None = None) -> None:
+    async def _get(self, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
         await self._sources.get(entry["url"], target, whole(entry), follow, is_shock=is_shock(entry))
 
     async def _with_room(self, bring: Callable[[], Awaitable[T]]) -> T:
@@ -110,6 +146,10 @@ class WholeFiles:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
+
+
+def _spoilt(name: str, when: str) -> str:
+    return f"{name} was changed in this client's cache while {when}; links to the cache are for reading only"
 
 
 async def _write(writing: Awaitable[None], target: Path) -> None:

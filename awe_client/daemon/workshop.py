@@ -5,10 +5,12 @@ bounds of their own; commands run in the executors; nothing here waits for eithe
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from awe_client.daemon import machine as m
@@ -261,7 +263,22 @@ class Workshop:
                 return
 
     def _start(self, holding: Holding, _: m.Start) -> None:
-        self._commands.start(holding, self._deliver, self._disk_was_full)
+        self._commands.start(holding, self._told, self._disk_was_full)
+
+    def _told(self, holding: Holding, event: m.Event) -> None:
+        """Hear of a command. It may have ended well on input that another one changed under its hands."""
+        if not (isinstance(event, m.Ended) and holding.attempt.links):
+            self._deliver(holding, event)
+            return
+
+        async def look(_: Holding) -> m.Event:
+            try:
+                spoilt = await self._fetcher.spoilt(holding.attempt)
+            except asyncio.CancelledError:
+                return event  # told to end meanwhile: nobody asks how it went
+            return replace(event, end=replace(event.end, spoilt=spoilt))
+
+        self._begin_step(holding, contextlib.nullcontext(), look)
 
     def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""
@@ -272,6 +289,7 @@ class Workshop:
 
     def _kill(self, holding: Holding, _: m.Kill) -> None:
         self._commands.kill(holding)
+        self._stop_step(holding, m.StopStep())
 
     def _give_slot_back(self, holding: Holding, _: m.GiveSlotBack) -> None:
         self._capacity.give_back(holding.attempt.task.needs)
@@ -293,7 +311,9 @@ class Workshop:
 
         self._begin_step(holding, self._pushes, push)
 
-    def _begin_step(self, holding: Holding, bound: asyncio.Semaphore, step: Step) -> None:
+    def _begin_step(
+        self, holding: Holding, bound: contextlib.AbstractAsyncContextManager[Any], step: Step
+    ) -> None:
         async def run() -> None:
             event: m.Event
             try:

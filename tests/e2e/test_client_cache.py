@@ -56,6 +56,28 @@ def test_an_array_fetches_its_shared_input_once_and_its_commands_may_change_it(s
         assert proxy.count(f"GET /node/{node}?download") == 1
 
 
+def test_whoever_read_a_file_that_another_command_changed_meanwhile_reads_it_again(
+    site: AweEnv, tmp_path: Path
+) -> None:
+    data = os.urandom(SIZE)
+    node, md5 = upload(site, data), hashlib.md5(data, usedforsecurity=False).hexdigest()
+    reading, written = tmp_path / "reading", tmp_path / "written"
+    wait = "until [ -e %s ]; do sleep 0.05; done"
+    reads = f"touch {reading}; {wait % written}; md5sum db.bin > sums.txt"
+    once = f"{wait % reading}; chmod u+w $(readlink db.bin); echo spoilt > db.bin; touch {written}"
+    writes = f"md5sum db.bin > sums.txt; [ $AWE_ATTEMPT -gt 1 ] || {{ {once}; }}"
+    with CuttingProxy(site.server.url) as proxy:
+        site.start_client(slots=2, server=proxy.url)
+        jobs = [
+            submit(site, script, predata=[{"filename": "db.bin", "node": node}]) for script in (reads, writes)
+        ]
+        assert [sums(site, job) for job in jobs] == [[md5], [md5]]
+        assert proxy.count(f"GET /node/{node}?download") == 2
+    for job in jobs:
+        [unit] = site.data("GET", "/work", params={"query": "", "jobid": job})
+        assert (unit["attempt"], unit["failed"]) == (2, 0)
+
+
 def test_a_client_killed_while_a_file_comes_fetches_it_again_and_keeps_what_was_whole(
     site: AweEnv, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import tarfile
+import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,8 +206,9 @@ def test_too_many_files_are_refused_both_ways(
 ) -> None:
     data = packed(work, "out/")
     monkeypatch.setattr(archive_module, "MAX_MEMBERS", 5)
-    with pytest.raises(NotKept, match="more than 5 files"):
-        ArchiveBody(lambda: Finder(work).find(Pattern("out/")))
+    for keys in ({}, {"leave_bad": True}):
+        with pytest.raises(NotKept, match="more than 5 files"):
+            ArchiveBody(lambda keys=keys: Finder(work, **keys).find(Pattern("out/")))  # type: ignore[misc]
     monkeypatch.setattr(unpack_module, "MAX_MEMBERS", 5)
     with pytest.raises(Refused, match="more than 5 members"):
         unpacked(data, tmp_path / "back", "out/")
@@ -224,6 +226,101 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(os, "scandir", counting)
     return read
+
+
+@pytest.mark.parametrize(("name", "held"), [("out/", 5), ("out/*", 6), ("**", 5)])
+def test_no_more_names_of_a_folder_are_held_than_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, held: int
+) -> None:
+    (tmp_path / "out").mkdir()
+    for i in range(100):
+        (tmp_path / f"out/{i}").touch()
+    monkeypatch.setattr(archive_module, "MAX_MEMBERS", 5)
+    read = counted(monkeypatch)
+    with pytest.raises(NotKept, match="more than 5 files"):
+        list(Finder(tmp_path).find(Pattern(name)))
+    assert len(read) - 1 <= held
+
+
+def test_names_in_folders_above_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("out", "out/a", "out/a/a"):
+        (tmp_path / folder).mkdir()
+        for i in range(4):
+            (tmp_path / folder / f"x{i}").touch()
+    monkeypatch.setattr(archive_module, "MAX_MEMBERS", 9)
+    read = counted(monkeypatch)
+    with pytest.raises(NotKept, match="more than 9 files"):
+        list(Finder(tmp_path).find(Pattern("out/")))
+    assert len(read) <= 11
+
+
+def test_a_few_of_very_many_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("a.bt2", "folder/b.bt2", *(f"{i}.log" for i in range(100))):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(archive_module, "MAX_MEMBERS", 5)
+    for name in ("*.bt2", "**/*.bt2", "*/*.bt2"):
+        found = [entry.name for entry in Finder(tmp_path).find(Pattern(name))]
+        assert found == [one for one in ("a.bt2", "folder/b.bt2") if Pattern(name).takes(one.split("/"))]
+
+
+def test_of_a_folder_that_is_left_out_the_rest_is_taken(work: Path) -> None:
+    left_out = {"out", "out/a.txt", "out/sub", "out/sub/empty", "lambda.1.bt2"}
+    found = [entry.name for entry in Finder(work, left_out).find(Pattern("*"))]
+    assert found == ["lambda.2.bt2", "lambda.bt2.log", "out/run.sh", "out/sub/b.txt"]
+    assert [entry.name for entry in Finder(work, left_out).find(Pattern("*/*.txt"))] == []
+    below = Finder(work, left_out).find(Pattern("*"), "out")
+    assert [entry.name for entry in below] == ["run.sh", "sub/b.txt"]
+
+
+def test_a_link_that_leads_to_nothing_is_no_missing_file(work: Path) -> None:
+    (work / "dangling.txt").symlink_to("nothing")
+    with pytest.raises(NotKept, match=r"'dangling\.txt' is a link that leads to no file"):
+        packed(work, "*.txt")
+
+
+@contextlib.contextmanager
+def as_somebody() -> Iterator[None]:
+    """With the rights of nobody in particular: root may read everything."""
+    before = os.geteuid()
+    os.seteuid(before or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_what_cannot_be_read_is_left_out_where_something_is_better_than_nothing() -> None:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as made:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for below in ("out", "out/locked", "out/listed", "locked"):
+            (folder / below).mkdir()
+            (folder / below / "x").write_text("x")
+        (folder / "out/secret").write_text("x")
+        for below, mode in (("out/locked", 0), ("out/listed", 0o744), ("locked", 0), ("out/secret", 0)):
+            (folder / below).chmod(mode)
+            made.callback((folder / below).chmod, 0o755)
+        made.enter_context(as_somebody())
+        with pytest.raises(PermissionError):
+            packed(folder, "out/")
+        found = Finder(folder, leave_bad=True).find(Pattern("out/"))
+        assert [entry.name for entry in found] == ["out", "out/listed", "out/locked", "out/x"]
+        assert [entry.name for entry in Finder(folder, leave_bad=True).find(Pattern("**/x"))] == ["out/x"]
+
+
+def test_what_lies_too_deep_for_the_kernel_is_left_out_too(work: Path) -> None:
+    here = os.open(work / "out", os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("d" * 200, dir_fd=here)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    with pytest.raises(OSError, match="too long"):
+        packed(work, "out/")
+    found = [entry.name for entry in Finder(work, leave_bad=True).find(Pattern("out/"))]
+    assert (found[:2], found[-1]) == (["out", "out/a.txt"], "out/sub/empty")
 
 
 FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from awe_client.daemon.outcome import SpawnRefusal, judge_end, judge_refusal, report_of
+from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal, judge_end, judge_refusal, report_of
 from shared_models.messages import check_report
 from shared_models.states import FailureKind
 from tests.unit.client.test_machine import BAD, GOOD
@@ -26,6 +26,22 @@ def test_a_time_limit_is_a_timeout_even_if_the_command_then_exits_well() -> None
     failure = judge_end(replace(GOOD, reason="timeout"), 5)
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        GOOD,
+        BAD,
+        replace(GOOD, exit_code=42),
+        replace(GOOD, exit_code=None, signal=7),
+        replace(GOOD, reason="memory"),
+    ],
+)
+def test_how_a_command_ended_says_nothing_if_what_it_read_was_changed(end: CommandEnd) -> None:
+    spoilt = Failure(FailureKind.NODE, "db.txt was changed")
+    failure = judge_end(replace(end, spoilt=spoilt), 5)
+    assert failure == replace(spoilt, exit_code=end.exit_code, signal=end.signal)
 
 
 def test_a_kill_without_a_culprit_hints_at_memory_and_with_evidence_says_so() -> None:

@@ -1,7 +1,7 @@
 """What attempts have in common is fetched once, and none of them can spoil it for the others."""
 
+import asyncio
 import gzip
-import io
 import os
 import tarfile
 from pathlib import Path
@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from awe_client.daemon.copies import IsStopped
+from awe_client.daemon.fetch import Fetcher
+from awe_client.daemon.unpack import Refused, unpack
+from shared_models.versions import file_version
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer
 from tests.support.http_files import HttpFiles
 from tests.support.tmpfs import fill, tmpfs
 from tests.unit.client.conftest import MakeDaemon
+from tests.unit.client.test_archive import made
 
 pytestmark = pytest.mark.anyio
 
@@ -74,9 +79,109 @@ async def test_a_command_that_writes_through_its_link_spoils_nothing_for_later_o
     entry = server.input("db.txt", data, uncompress="gzip" if is_unpacked else "")
     script = ["cat db.txt; chmod u+w $(readlink db.txt); echo spoilt >> db.txt"]
     for count in (1, 2):
-        works = await server.add_task(script=script, predata=[entry])
-        assert await texts_of(server, works) == ["reference\n"]
+        [work] = await server.add_task(script=script, predata=[entry])
+        report = await server.result(work)
+        assert (report["kind"], report["stdout_tail"]) == ("node", "reference\n")
         assert server.gets(entry) == count
+    assert await texts_of(server, await server.add_task("cat", "db.txt", predata=[entry])) == ["reference\n"]
+
+
+def waits_for(path: Path) -> str:
+    return f"until [ -e {path} ]; do sleep 0.02; done"
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 42", "kill -BUS $$"])
+async def test_a_command_whose_reference_another_one_changed_meanwhile_has_not_done_well(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, end: str
+) -> None:
+    start(slots=2)
+    entry, out = server.input("db.txt", b"reference\n"), server.output("out.txt")
+    reading, written = tmp_path / "reading", tmp_path / "written"
+    reads = f"touch {reading}; {waits_for(written)}; cat db.txt | tee out.txt; {end}"
+    writes = f"{waits_for(reading)}; chmod u+w $(readlink db.txt); echo otherwise > db.txt; touch {written}"
+    [reader] = await server.add_task(script=[reads], predata=[entry], outputs=[out])
+    [writer] = await server.add_task(script=[writes], predata=[entry])
+    for work in (reader, writer):
+        report = await server.result(work)
+        assert (report["outcome"], report["kind"]) == ("failed", "node")
+        assert report["message"].startswith("db.txt was changed in this client's cache while the command ran")
+    assert server.uploads == {}
+    again = await server.add_task("cat", "db.txt", predata=[entry])
+    assert await texts_of(server, again) == ["reference\n"]
+    assert server.gets(entry) == 2
+
+
+async def test_another_mode_or_name_of_a_reference_file_harms_nobody(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=1)
+    entry = server.input("db.txt", b"reference\n")
+    script = ["cat db.txt; chmod u+w db.txt; ln $(readlink db.txt) mine"]
+    for _ in range(2):
+        assert await texts_of(server, await server.add_task(script=script, predata=[entry])) == [
+            "reference\n"
+        ]
+    assert server.gets(entry) == 1
+
+
+@pytest.mark.parametrize("is_versioned", [False, True])
+@pytest.mark.parametrize("harm", ["append", "replace", "remove"])
+async def test_a_shared_file_must_be_the_same_before_and_after_the_command(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, harm: str, is_versioned: bool
+) -> None:
+    shared, reading, changed = tmp_path / "shared", tmp_path / "reading", tmp_path / "changed"
+    shared.mkdir()
+    file = shared / "ref.txt"
+    file.write_text("reference\n")
+    start(file_roots=(str(shared),))
+    entry: dict[str, Any] = {"filename": "in.txt", "url": f"file://{file}"}
+    if is_versioned:
+        entry |= {"etag": file_version(file.stat())}
+    out = server.output("out.txt")
+    script = [f"cp in.txt out.txt; touch {reading}; {waits_for(changed)}"]
+    [work] = await server.add_task(script=script, inputs=[entry], outputs=[out])
+    await eventually(reading.exists)
+    if harm == "append":
+        with file.open("a") as opened:
+            opened.write("more\n")
+    elif harm == "replace":
+        (shared / "new").write_text("preferred\n")
+        (shared / "new").rename(file)
+    else:
+        file.unlink()
+    changed.touch()
+    report = await server.result(work)
+    assert (report["outcome"], report["kind"]) == ("failed", "input")
+    assert f"in.txt: the shared file {file} was changed or removed" in report["message"]
+    assert server.uploads == {}
+
+
+async def test_a_shared_file_that_stays_as_it_is_is_fine(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/ref.txt").write_text("reference\n")
+    start(file_roots=(str(tmp_path / "shared"),))
+    entry = {"filename": "in.txt", "url": f"file://{tmp_path}/shared/ref.txt"}
+    works = await server.add_task("cat", "in.txt", ranks=3, inputs=[entry])
+    assert set(await texts_of(server, works)) == {"reference\n"}
+
+
+async def test_a_look_at_files_that_hang_holds_up_no_release(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = asyncio.Event()
+
+    async def hangs(*_: object) -> None:
+        looking.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Fetcher, "spoilt", hangs)
+    daemon = start()
+    [work] = await server.add_task("true", predata=[server.input("db.txt", b"x")])
+    await looking.wait()
+    daemon.release("test")
+    assert (await server.result(work))["outcome"] == "released"
 
 
 async def test_an_unpacked_file_is_kept_unpacked(
@@ -95,15 +200,35 @@ async def test_an_archive_that_all_ranks_unpack_is_fetched_once(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        member = tarfile.TarInfo("out/a")
-        member.size = 2
-        tar.addfile(member, io.BytesIO(b"a\n"))
-    archive = server.input("out/", packed.getvalue())
+    archive = server.input("out/", made(("out/a", tarfile.REGTYPE, "a\n")))
     works = await server.add_task("cat", "out/a", ranks=4, inputs=[archive])
     assert set(await texts_of(server, works)) == {"a\n"}
     assert server.gets(archive) == 1
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_what_came_out_of_an_archive_that_changed_meanwhile_is_not_used(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    def spoils(is_stopped: IsStopped, archive: Path, directory: Path, name: str) -> set[str]:
+        names = unpack(is_stopped, archive, directory, name)
+        if not spoilt:
+            spoilt.append(archive)
+            os.truncate(archive, 5000)
+            if is_refused:
+                raise Refused("it is not a whole tar")
+        return names
+
+    spoilt: list[Path] = []
+    monkeypatch.setattr("awe_client.daemon.fetch.unpack", spoils)
+    start(slots=1, transfers=1)
+    archive = server.input("out/", made(("out/a", tarfile.REGTYPE, "a\n")))
+    first, *others = await server.add_task("cat", "out/a", ranks=3, inputs=[archive])
+    report = await server.result(first)
+    assert (report["outcome"], report["kind"]) == ("failed", "node")
+    assert report["message"].startswith("out/ was changed in this client's cache while it was unpacked")
+    assert set(await texts_of(server, others)) == {"a\n"}
+    assert server.gets(archive) == 2
 
 
 async def test_a_file_that_nothing_tells_apart_from_its_next_version_is_shared_within_its_job_only(

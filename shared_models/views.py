@@ -314,6 +314,12 @@ class Stored(_Whole):
     sha256: str = ""
 
 
+class Unfinished(_Whole):
+    """How many bytes the server has of an attempt's output."""
+
+    offset: int = 0
+
+
 class IndexView(Shown):
     """An index of a node's file."""
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import anyio
 import orjson
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from awe_server.api.params import plain_count
+from awe_server.data.ports import Cut
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
 from shared_models.strict_json import read_json
 
@@ -17,11 +18,18 @@ STALL_S = 120.0
 MAX_SMALL_BYTES = 1024 * 1024
 
 
+class SenderGone(ClientDisconnect, Cut):
+    """The connection ended before the body did."""
+
+
+class Stalled(Cut):
+    """No byte of the body came for a while; for the caller a bad request."""
+
+
 async def stream(request: Request, limit: int | None = None) -> AsyncIterator[bytes]:
     """Yield the body as it comes.
 
-    Raises TooLarge as soon as more than `limit` bytes are announced or seen, BadRequest if it stalls, and
-    starlette's ClientDisconnect if it is cut.
+    Raises TooLarge as soon as more than `limit` bytes are announced or seen, Stalled, and SenderGone.
     """
     if limit is not None:
         _bounded(plain_count(request.headers.get("content-length", "")) or 0, limit)
@@ -34,7 +42,9 @@ async def stream(request: Request, limit: int | None = None) -> AsyncIterator[by
         except StopAsyncIteration:
             return
         except TimeoutError as exc:
-            raise BadRequest(f"the request body stalled for {STALL_S:.0f} s") from exc
+            raise Stalled(f"the request body stalled for {STALL_S:.0f} s") from exc
+        except ClientDisconnect as exc:
+            raise SenderGone from exc
         seen += len(chunk)
         if limit is not None:
             _bounded(seen, limit)

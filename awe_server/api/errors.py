@@ -12,8 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from awe_server.api.bodies import Stalled
 from awe_server.api.envelope import refusal, refused
-from shared_models.errors import AweError
+from shared_models.errors import AweError, BadRequest
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Stalled, _stalled)
 
 
 async def _awe_error(request: Request, exc: Exception) -> Response:
@@ -59,6 +61,10 @@ async def _framework(request: Request, exc: Exception) -> Response:
     text = texts.get(exc.status_code) or str(exc.detail) or HTTPStatus(exc.status_code).phrase
     code = _CODES.get(exc.status_code, "invalid_request")
     return refusal(exc.status_code, [text], code, headers=exc.headers)
+
+
+async def _stalled(request: Request, exc: Exception) -> Response:
+    return refused(BadRequest(str(exc)))
 
 
 async def _gone(request: Request, exc: Exception) -> Response:

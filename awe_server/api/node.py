@@ -27,7 +27,7 @@ from awe_server.store.base import Query as StoreQuery
 from shared_models.errors import BadRequest, Forbidden
 from shared_models.ids import decode_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS
-from shared_models.views import NodeView, Stored
+from shared_models.views import NodeView, Stored, Unfinished
 
 router = APIRouter(prefix="/node", tags=["node"])
 
@@ -198,14 +198,19 @@ class NodeParameters(Parameters):
     part: str = Query("", max_length=60, examples=["3-4"], description="which units")
     seek: int | None = Query(None, ge=0, le=2**63 - 1, description="bytes from here")
     length: int | None = Query(None, ge=0, le=2**63 - 1, description="so many bytes")
+    unfinished: Flag = Query(
+        False, description="how far the upload of an attempt came, instead of the document"
+    )
+    work: str = Query("", description="with unfinished: id of the workunit, with attempt and Awe-Lease")
+    attempt: int | None = Query(None, ge=1)
 
 
 @router.get(
     "/{node_id}",
     summary="One node, or its bytes",
-    response_model=Envelope[NodeView],
+    response_model=Envelope[NodeView | Unfinished],
     responses={
-        **refusals(400, 404, 416, 507),
+        **refusals(400, 404, 409, 416, 507),
         206: {"description": "the range that was asked for", "content": {"application/octet-stream": {}}},
     },
 )
@@ -215,9 +220,22 @@ async def get_node(
     services: Served,
     caller: Asking,
     query: Annotated[NodeParameters, Query()],
+    awe_lease: Annotated[str, Header(description="the attempt's token")] = "",
 ) -> Response:
-    """`?download` gives the bytes; Range and If-Range are honoured, also within a part."""
+    """`?download` gives the bytes; Range and If-Range are honoured, also within a part.
+
+    `?unfinished` with `work`, `attempt` and Awe-Lease: `offset`, how many bytes are here of an output that
+    the attempt uploads; a former request for it is ended, and `PUT ?offset=` goes on.
+    """
     nodes = services.nodes
+    if query.unfinished:
+        policy.allow(caller, Right.WORK)
+        node = await nodes.get(node_id)
+        who = _holder(node, query.work, query.attempt, awe_lease)
+        offset = await node_upload.unfinished_output(nodes, services.engine, node_id, who)
+        return ok({"offset": offset})
+    if query.work or query.attempt is not None:
+        raise BadRequest("work and attempt belong to unfinished")
     if not (query.download or query.download_raw):
         node = await nodes.get(node_id)
         policy.allow(caller, Right.READ, node)
@@ -241,6 +259,12 @@ class ChangeParameters(Parameters):
 
     work: str = Query("", description="an attempt's output: id of the workunit, with attempt and Awe-Lease")
     attempt: int | None = Query(None, ge=1)
+    offset: int | None = Query(
+        None,
+        ge=0,
+        le=2**63 - 1,
+        description="the raw body is an attempt's output from here on, see unfinished",
+    )
     file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
     dedup: Flag = Query(False, description="share the bytes of another node, if one has the same")
     expiration: str = Query("", examples=["3D"], description="minutes, hours or days from now; then it goes")
@@ -266,7 +290,8 @@ async def change(
     body and `expiration` or `remove_expiration`.
 
     With `work`, `attempt` and Awe-Lease: the output of an attempt, staged until its report is accepted;
-    `data` of a raw body is what was counted: size, md5, sha256. A form may bring attributes, too, or alone.
+    `data` of a raw body is what was counted: size, md5, sha256, of the whole file even if `offset` says that
+    the body is only the rest of it. A form may bring attributes, too, or alone.
     """
     nodes = services.nodes
     node = await nodes.get(node_id)
@@ -274,6 +299,10 @@ async def change(
         expiration=query.expiration, remove_expiration=query.remove_expiration, dedup=query.dedup
     )
     form.check()
+    if query.offset is not None and (not query.work or is_multipart(request)):
+        raise BadRequest(
+            "offset is for the raw bytes of an attempt's output: with work, attempt and Awe-Lease"
+        )
     if query.work:
         policy.allow(caller, Right.WORK)
         return await _change_as_holder(services, request, node, query, awe_lease)
@@ -300,20 +329,26 @@ async def change(
 async def _change_as_holder(
     services: Services, request: Request, node: Document, query: ChangeParameters, awe_lease: str
 ) -> Response:
-    if query.attempt is None or not awe_lease:
-        raise BadRequest("an attempt's output needs attempt= and the header Awe-Lease")
+    who = _holder(node, query.work, query.attempt, awe_lease)
     if query.expiration or query.remove_expiration or query.dedup:
         raise BadRequest("an attempt brings its output's bytes and attributes, nothing else")
     nodes, engine = services.nodes, services.engine
-    who = node_upload.named_attempt(node, decode_workunit_id(query.work), query.attempt, awe_lease)
     if is_multipart(request):
         changed = await node_upload.change_output_by_form(
             nodes, engine, request, node, who, node_upload.Form()
         )
         return ok(views.node_view(changed))
     size = node_upload.announced(request)
-    fact = await node_upload.receive_output(nodes, engine, node["id"], who, stream(request), size)
+    fact = await node_upload.receive_output(
+        nodes, engine, node["id"], who, stream(request), size, query.offset or 0
+    )
     return ok({"size": fact.size, "md5": fact.md5, "sha256": fact.sha256})
+
+
+def _holder(node: Document, work: str, attempt: int | None, awe_lease: str) -> node_upload.Attempt:
+    if not work or attempt is None or not awe_lease:
+        raise BadRequest("an attempt's output needs work=, attempt= and the header Awe-Lease")
+    return node_upload.named_attempt(node, decode_workunit_id(work), attempt, awe_lease)
 
 
 IndexKind = Literal["size", "line", "record", "chunkrecord"]

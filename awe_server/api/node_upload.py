@@ -81,12 +81,28 @@ def present_attempt(state: State, node: Document, rank: int) -> Attempt:
 
 
 async def receive_output(
-    nodes: NodeStore, engine: Engine, node_id: str, who: Attempt, chunks: AsyncIterator[bytes], size: int = 0
+    nodes: NodeStore,
+    engine: Engine,
+    node_id: str,
+    who: Attempt,
+    chunks: AsyncIterator[bytes],
+    size: int = 0,
+    offset: int | None = None,
 ) -> FileFact:
-    """Stage an attempt's output. Raises LeaseLost before or after, NoSpace."""
+    """Stage an attempt's output. Raises LeaseLost before or after, NoSpace.
+
+    `offset`: as for `put_part`; Conflict for another one than `unfinished_output` says.
+    """
+    rank, attempt = who.rank, who.attempt
     return await _as_holder(
-        engine, who, lambda check: nodes.put_part(node_id, who.rank, who.attempt, chunks, size, check)
+        engine, who, lambda check: nodes.put_part(node_id, rank, attempt, chunks, size, check, offset)
     )
+
+
+async def unfinished_output(nodes: NodeStore, engine: Engine, node_id: str, who: Attempt) -> int:
+    """How many bytes are here of an attempt's output. Raises LeaseLost."""
+    await who.check(engine)
+    return await nodes.unfinished(node_id, who.rank, who.attempt)
 
 
 async def _as_holder(

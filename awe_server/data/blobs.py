@@ -6,7 +6,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -133,18 +133,42 @@ class Writer:
             os.fchmod(self._descriptor, self._mode)
 
 
-async def gather(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Join small chunks into buffers of about BUFFER_BYTES, so that a thread call is worth its price."""
-    held: list[bytes] = []
-    size = 0
-    async for chunk in stream:
-        held.append(chunk)
-        size += len(chunk)
-        if size >= BUFFER_BYTES:
-            yield held[0] if len(held) == 1 else b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+class Intake:
+    """Takes in a stream's chunks and gives them to a writer in buffers that are worth a thread call."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self.received = 0  #: bytes so far, of all streams
+
+    async def feed(self, stream: AsyncIterable[bytes]) -> None:
+        """Take in a stream; when it breaks off, what came is still to be flushed."""
+        async for chunk in stream:
+            self._held.append(chunk)
+            self._held_bytes += len(chunk)
+            self.received += len(chunk)
+            if self._held_bytes >= BUFFER_BYTES:
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is held. Whoever is cancelled meanwhile has still written all of it, once."""
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._writer.write, b"".join(self._held))
+        self._held, self._held_bytes = [], 0
+
+    async def finish(
+        self, place: Callable[[FileFact], Path], check: Callable[[], object] | None = None
+    ) -> FileFact:
+        """Move the file to its place, see `Writer.finish`."""
+        with anyio.CancelScope(shield=True):
+            fact = await to_thread.run_sync(self._writer.finish, b"".join(self._held), place, check)
+        return fact
+
+    async def abort(self) -> None:
+        """Remove what was written, unless it is in its place."""
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._writer.abort)
 
 
 async def write_stream(
@@ -154,16 +178,12 @@ async def write_stream(
     check: Callable[[], object] | None = None,
 ) -> FileFact:
     """Write a whole stream; if it breaks off, or the caller is cancelled, nothing is left behind."""
+    intake = Intake(writer)
     try:
-        last = b""
-        async for data in gather(stream):
-            if last:
-                await to_thread.run_sync(writer.write, last)
-            last = data
-        return await to_thread.run_sync(writer.finish, last, place, check)
+        await intake.feed(stream)
+        return await intake.finish(place, check)
     except BaseException:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(writer.abort)
+        await intake.abort()
         raise
 
 

@@ -13,7 +13,7 @@ from awe_server.data.parts import Part
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document, Put
 from shared_models.archives import ARCHIVE_TAG
-from shared_models.errors import AweError, BadRequest, MissingPart
+from shared_models.errors import AweError, BadRequest, Conflict, MissingPart
 
 #: Staged parts whose facts are kept in memory, the last ones.
 MAX_REMEMBERED = 20_000
@@ -33,10 +33,13 @@ class NodeParts(NodeSharing):
         stream: AsyncIterable[bytes],
         expected_bytes: int = 0,
         check: Callable[[], object] | None = None,
+        offset: int | None = None,
     ) -> FileFact:
         """Stage one rank's file of one attempt: durable, and invisible until it is assembled.
 
         `check` runs on the event loop when the file takes its place; when it raises, nothing is kept.
+        `offset`: where the stream begins in the file, if what comes of it is to be kept when it is cut; it
+        must be what `unfinished` says, or 0: anew. Raises Conflict if it is not.
         Attempt 0 is Shock's own way (no attempts): the node must have declared its parts, and the last one
         that comes in puts the file together.
         """
@@ -47,13 +50,41 @@ class NodeParts(NodeSharing):
             count = (document["parts"] or {"count": 0})["count"]
             if not 1 <= rank <= count:
                 raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
+        key = (node_id, rank, attempt)
+        if offset == 0:  # room for what begins anew
+            await self._parts.unfinished.drop(key)
+        elif offset and (whole := await self._staged_alone(key)) is not None and whole.size == offset:
+            async for _ in stream:
+                raise Conflict(
+                    f"offset {offset}: the upload has ended there; begin anew to send another file"
+                )
+            return whole
         await to_thread.run_sync(self._blobs.require, expected_bytes)
-        fact = await self._parts.add(node_id, rank, attempt, stream, check)
+        fact = await self._parts.add(node_id, rank, attempt, stream, check, offset)
         if attempt == 0:
             await self._count_in(node_id, rank)
         else:
             self._remember(node_id, rank, attempt, fact)
         return fact
+
+    async def unfinished(self, node_id: str, rank: int, attempt: int) -> int:
+        """How many bytes are here of what an attempt uploads; a request that still feeds it is ended.
+
+        All of them, if only the answer was lost: then nothing is left to be sent.
+        """
+        key = (node_id, rank, attempt)
+        staged = await self._staged_alone(key)
+        return staged.size if staged else await self._parts.unfinished.offset(key)
+
+    async def _staged_alone(self, key: PartKey) -> FileFact | None:
+        """An attempt's part that is whole, unless it is being sent again."""
+        if await self._parts.unfinished.offset(key):
+            return None
+        return (await self.staged([key])).get(key)
+
+    async def drop_unfinished(self) -> int:
+        """Let go of uploads that were cut a while ago, or whose attempt is held no more; how many."""
+        return await self._parts.unfinished.sweep()
 
     async def put_attributes(
         self,

@@ -56,7 +56,8 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
         await to_thread.run_sync(self._quota.measure, (self._blobs.root, self._parts.root))
 
     async def stop(self) -> None:
-        """Let go of worker processes and open files; safe to call twice."""
+        """Let go of worker processes, open files and what was cut; safe to call twice."""
+        await self._parts.unfinished.close()
         await self._builder.close()
         self._index_files.close()
 
@@ -246,6 +247,7 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
 
     async def _remove_files(self, document: Document) -> None:
         self._came_in.pop(document["id"], None)
+        await self._parts.unfinished.drop_node(document["id"])
         await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop_all, document["id"])
 

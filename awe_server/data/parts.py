@@ -18,6 +18,7 @@ from awe_server.data.blobs import Writer, write_stream
 from awe_server.data.files import fsync_folder
 from awe_server.data.ports import FileFact
 from awe_server.data.quota import Quota
+from awe_server.data.unfinished import Unfinished
 
 _ATTRIBUTES = "attributes"
 
@@ -39,6 +40,7 @@ class PartStore:
         self.root = root
         self.quota = quota or Quota()
         self._floor_bytes = floor_bytes
+        self.unfinished = Unfinished()
 
     def folder(self, node_id: str) -> Path:
         """Where the parts of a node lie."""
@@ -51,14 +53,22 @@ class PartStore:
         attempt: int,
         stream: AsyncIterable[bytes],
         check: Callable[[], object] | None = None,
+        offset: int | None = None,
     ) -> FileFact:
-        """Stage one part. The same attempt may send it again; the upload that was completed last counts."""
+        """Stage one part. The same attempt may send it again; the upload that was completed last counts.
+
+        `offset`: from where on it is sent, see `Unfinished.receive`; None: it is not kept when it is cut.
+        """
         folder = self.folder(node_id)
 
         def place(fact: FileFact) -> Path:
             return folder / f"{rank}.{attempt}.{fact.size}.{fact.md5}.{fact.sha256}"
 
-        return await write_stream(self._writer(folder), stream, place, check)
+        writer = self._writer(folder)
+        if offset is None:
+            return await write_stream(writer, stream, place, check)
+        key = (node_id, rank, attempt)
+        return await self.unfinished.receive(key, offset, stream, writer, place, check)
 
     def _writer(self, folder: Path) -> Writer:
         return Writer(folder, self._floor_bytes, self.quota)

@@ -39,6 +39,10 @@ class IndexFact:
     records: int | None = None  #: in the whole file; None = they were not counted
 
 
+class Cut(Exception):
+    """What a stream raises besides its own error when its sender is gone, or silent for too long."""
+
+
 class CannotJoin(AweError):
     """The parts of a node cannot be joined."""
 

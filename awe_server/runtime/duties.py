@@ -31,6 +31,7 @@ from shared_models.errors import AweError
 log = logging.getLogger(__name__)
 
 ORPHANS_EVERY_S = 3600.0
+UNFINISHED_EVERY_S = 30.0
 MARK = "server"  #: says whose files the folder holds
 
 
@@ -118,8 +119,12 @@ class BackgroundDuties:
         await self._nodes.start()
         self.effects.start()
         sweeps = (
-            self.expiry.run(), self.node_expiry.run(), self.index_sweep.run(), self._collect_orphans()
-        )  # fmt: skip
+            self.expiry.run(),
+            self.node_expiry.run(),
+            self.index_sweep.run(),
+            self._collect_orphans(),
+            self._drop_unfinished(),
+        )
         self._running = [asyncio.create_task(self._guard(duty)) for duty in (self.ticker.run(), *sweeps)]
 
     async def stop(self) -> None:
@@ -157,3 +162,12 @@ class BackgroundDuties:
             except (AweError, OSError) as exc:
                 log.warning("orphans_not_collected", extra={"reason": str(exc)})
             await asyncio.sleep(ORPHANS_EVERY_S)
+
+    async def _drop_unfinished(self) -> None:
+        while True:
+            await asyncio.sleep(UNFINISHED_EVERY_S)
+            try:
+                if dropped := await self._nodes.drop_unfinished():
+                    log.info("unfinished_uploads_dropped", extra={"uploads": dropped})
+            except OSError as exc:
+                log.warning("unfinished_uploads_not_dropped", extra={"reason": str(exc)})

@@ -444,6 +444,32 @@ async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tm
     assert files_below(tmp_path) == []
 
 
+async def test_nobody_but_the_holder_goes_on_with_an_upload(api: Api, tmp_path: Path) -> None:
+    work, lease, output = await held(api)
+    path = f"/node/{output['node']}"
+    mine = f"{path}?work={work['id']}&attempt=1"
+    asked = mine + "&unfinished"
+    assert await api.ok("GET", asked, headers=lease) == {"offset": 0}
+    await api.refused("GET", asked, 409, "lease_lost", headers={"Awe-Lease": "wrong"})
+    await api.refused("GET", asked, 400, "invalid_request")
+    await api.refused("GET", f"{path}?unfinished", 400, "invalid_request", headers=lease)
+    await api.refused("GET", f"{path}?work={work['id']}", 400, "invalid_request", headers=lease)
+    plain = await node_of(api, b"other")
+    foreign = f"/node/{plain['id']}?work={work['id']}&attempt=1"
+    await api.refused("GET", foreign + "&unfinished", 403, "forbidden", headers=lease)
+    await api.refused("PUT", f"/node/{plain['id']}?offset=0", 400, "invalid_request", content=b"x")
+    form = {"upload": ("x", b"x")}
+    await api.refused("PUT", mine + "&offset=0", 400, "invalid_request", files=form, headers=lease)
+    texts = await api.refused("PUT", mine + "&offset=3", 409, "conflict", content=b"x", headers=lease)
+    assert "0 bytes are here" in texts[0]
+    assert len(files_below(tmp_path)) == 1
+    await api.ok("PUT", mine, content=b"abc", headers=lease)
+    assert await api.ok("GET", asked, headers=lease) == {"offset": 3}
+    await api.report(work)
+    await api.refused("GET", asked, 409, "lease_lost", headers=lease)
+    await api.refused("PUT", mine + "&offset=3", 409, "lease_lost", content=b"", headers=lease)
+
+
 @pytest.mark.parametrize("totalwork", [1, 2])
 async def test_F_11_an_upload_that_ends_after_the_report_changes_nothing(
     api: Api, tmp_path: Path, totalwork: int
@@ -454,7 +480,7 @@ async def test_F_11_an_upload_that_ends_after_the_report_changes_nothing(
 
     async def slow() -> Any:
         yield b"late "
-        await api.ok("PUT", mine, content=b"good\n", headers=lease)
+        await api.ok("PUT", mine, files={"upload": ("out.txt", b"good\n")}, headers=lease)
         await api.report(work)
         if totalwork == 1:
             await api.state_of({"id": work["jobid"]}, "completed")

@@ -94,7 +94,7 @@ async def test_an_output_that_goes_before_it_is_put_on_a_shared_file_system_fail
     (tmp_path / "shared").mkdir()
     start(file_roots=(str(tmp_path / "shared"),))
     out = {**server.output("x.txt"), "url": f"file://{tmp_path}/shared/x.txt"}
-    [work] = await server.add_task(script=["echo x > x.txt"], outputs=[out])
+    [work] = await server.add_task(script=["echo x > x.txt"], outputs=[out], generation=1)
     report = await server.result(work, 10.0)
     assert (report["outcome"], report["kind"]) == ("failed", "output")
     assert report["message"] == "output x.txt: cannot read what the command wrote: no such file or directory"

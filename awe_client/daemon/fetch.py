@@ -3,7 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,11 @@ class Fetcher:
             await self._cache.make_room(self._free_floor_bytes + meter.bytes_known)
             await asyncio.to_thread(self._lay_out, attempt)
             for entry in attempt.task.message["predata"]:
-                await self._link(attempt, entry, meter, f"predata {entry['filename']}")
+                with _named(entry["filename"]):
+                    await self._link(attempt, entry, meter, f"predata {entry['filename']}")
             for entry in attempt.task.message["inputs"]:
-                await self._fetch_input(attempt, entry, meter)
+                with _named(entry["filename"]):
+                    await self._fetch_input(attempt, entry, meter)
         except BaseException as exc:
             self.release(attempt)
             if isinstance(exc, NotInside):
@@ -211,6 +214,17 @@ def _version_of(path: Path) -> str:
         return file_version(os.fstat(descriptor))
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let a failure say which file it is about: the address of a node does not."""
+    try:
+        yield
+    except StepError as exc:
+        if name not in exc.failure.message:
+            exc.failure = replace(exc.failure, message=f"{name}: {exc.failure.message}")
+        raise
 
 
 def _foreign_document(path: Path, url: str) -> Mapping[str, Any]:

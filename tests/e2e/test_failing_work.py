@@ -1,5 +1,6 @@
 """What fails is tried elsewhere, suspended at the threshold with its reason, and goes on when told to."""
 
+import gzip
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
+from tests.support.inputs import real_reads
 
 
 @pytest.fixture
@@ -170,6 +172,38 @@ def test_exit_code_42_is_final(site: AweEnv) -> None:
     assert job["error"]["status"] == "failed-permanent"
     assert job["tasks"][0]["state"] == "failed-permanent"
     assert site.http.put(f"/job/{job_id}?resume").status_code == 400
+
+
+def test_F_02_a_gzip_input_cut_at_90_percent_suspends_the_job_and_no_child_runs(
+    site: AweEnv, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    packed = gzip.compress(real_reads())
+    node = site.data("POST", "/node", files={"upload": ("reads.fastq.gz", packed[: len(packed) * 9 // 10])})
+    reads = {"filename": "reads.fastq", "node": node["id"], "uncompress": "gzip"}
+    parent = scripted(
+        f"echo parent >> {started}",
+        "cp reads.fastq copy",
+        inputs=[reads],
+        outputs=[{"filename": "copy"}],
+        retry_delay_s=0,
+    )
+    child = scripted(f"echo child >> {started}", taskid="1", inputs=[{"filename": "copy", "origin": "0"}])
+    for _ in range(2):
+        site.start_client(slots=2)
+    job_id = site.submit({"tasks": [parent, child]})
+    job = site.wait_for(job_id, "suspend")
+    assert "reads.fastq" in job["notes"]
+    assert "the gzip file ends in the middle" in job["notes"]
+    assert [task["state"] for task in job["tasks"]] == ["suspend", "pending"]
+    assert site.data("GET", f"/work/{job_id}_0_0")["exit"]["kind"] == "input"
+    assert not started.exists()
+
+    site.data("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq.gz", packed)})
+    site.data("PUT", f"/job/{job_id}?recompute=0")
+    job = site.wait_for(job_id)
+    assert started.read_text() == "parent\nchild\n"
+    assert content(site, job, 0).encode() == real_reads()
 
 
 @pytest.mark.parametrize("clients", [1, 2])

@@ -95,6 +95,7 @@ async def test_F_02_a_gzipped_input_is_unpacked_and_a_broken_one_refused(
     assert (await server.result(first))["outcome"] == "done"
     report = await server.result(second)
     assert report["kind"] == "input"
+    assert report["message"].startswith(f"bad.txt: /node/{bad['node']}: ")
     assert "gzip" in report["message"]
 
 
@@ -162,7 +163,7 @@ async def test_what_is_no_node_document_is_the_inputs_fault(server: FakeServer, 
         [work] = await server.add_task("cat", "in.json", inputs=[entry])
         report = await server.result(work)
         assert report["kind"] == "input"
-        assert re.match(says, report["message"])
+        assert re.match(f"in.txt: {says}", report["message"])
 
 
 async def test_what_is_written_under_the_name_of_predata_does_not_reach_the_shared_copy(

@@ -39,6 +39,7 @@ _FROM_ENVIRONMENT = (
 _NO_CREDENTIALS = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|[Aa]ccount must be specified"
 )
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 _STATUS = re.compile(r"status code: ([1-5]\d\d)((?: [A-Za-z-]+){0,5})")
 _URL = re.compile(r"https?://[^\s,)\"']+")
 _PASSING = (408, 425, 429)
@@ -189,7 +190,7 @@ def _error_of(exc: Exception, place: ObjectPlace) -> AweError:
     if isinstance(exc, AweError):
         return exc
     if isinstance(exc, FileNotFoundError | obs.NotFoundError):
-        if "NoSuchBucket" in str(exc):
+        if _NO_BUCKET.search(str(exc)):
             return ObjectRefused(f"there is no bucket {place.bucket}")
         return ObjectMissing(f"there is no {place.url}")
     if isinstance(exc, obs.PreconditionError):

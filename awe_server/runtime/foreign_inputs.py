@@ -150,6 +150,27 @@ class ForeignInputs:
         looked.indexed.add((name, kind))
         return index
 
+    async def index_there(self, io: Document, looked: Looked) -> str:
+        """Have another Shock build the index that a document asks for; why there is none, "" if there is.
+
+        Source: AWE §6.2 (the server asks before it cuts); differs: what cannot be had stops nobody.
+        """
+        name = io["filename"]
+        fact = looked.facts.get(name)
+        if kind_of(io) != "shock":
+            return "only a Shock's node can have one"
+        if name in looked.reasons:
+            return looked.reasons[name]
+        if fact is not None and fact.size_bytes == 0:
+            return ""
+        try:
+            await self._foreign.shock_units(io, io["shockindex"])
+        except NotBuilt as exc:
+            return str(exc)
+        except SourceUnreachable as exc:
+            return exc.message
+        return ""
+
     def _place(self, io: Document, fact: Fact, looked: Looked) -> tuple[str, Place]:
         name = io["filename"]
         if name not in looked.places:

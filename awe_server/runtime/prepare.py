@@ -1,6 +1,6 @@
 """Look at a task's data before it is cut: do the inputs exist, how big are they, where to cut."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from awe_server.data.nodes import NodeStore
@@ -96,7 +96,7 @@ class Preparer:
         facts = {io["filename"]: await self._own(io, found) for io in files if not io["url"]}
         elsewhere = [io for io in files if io["url"]]
         found.elsewhere = await self._foreign.look(elsewhere, {io["filename"] for io in cut})
-        found.notes += _foreign_notes(elsewhere, found.elsewhere)
+        found.notes += [note async for note in self._foreign_notes(elsewhere, found.elsewhere)]
         if kinds:
             await self._choose_index(task, cut, kinds, found)
         kind = found.indexes[0].kind if found.indexes else ""
@@ -129,6 +129,15 @@ class Preparer:
         except (Unreadable, NodeNotFound, NoFile) as exc:
             raise Refused(f"input file {name} not available: {exc.message}") from exc
         return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
+
+    async def _foreign_notes(self, files: list[Document], looked: Looked) -> AsyncIterator[str]:
+        """What cannot be found out, or not be done, about files that are not ours."""
+        for io in files:
+            name = io["filename"]
+            if name in looked.reasons:
+                yield f"size of {name} is not known: {looked.reasons[name]}"
+            if io["shockindex"] and (why_not := await self._foreign.index_there(io, looked)):
+                yield f"no index '{io['shockindex']}' for {name}: {why_not}"
 
     async def _choose_index(
         self, task: Task, sources: list[Document], kinds: tuple[str, ...], found: _Findings
@@ -170,16 +179,6 @@ def _unmade(io: Document) -> str:
     if not io["origin"]:
         return ""
     return f"task '{io['origin']}' was completed without making it (optional or nofile there)"
-
-
-def _foreign_notes(files: list[Document], looked: Looked) -> Iterator[str]:
-    """What cannot be found out, or not be done, about files that are not ours."""
-    for io in files:
-        name = io["filename"]
-        if name in looked.reasons:
-            yield f"size of {name} is not known: {looked.reasons[name]}"
-        if io["shockindex"]:
-            yield f"no index '{io['shockindex']}' for {name}: it is not in this server's node store"
 
 
 def _facts(task: Task, found: _Findings) -> TaskFacts:

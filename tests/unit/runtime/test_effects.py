@@ -146,11 +146,11 @@ async def test_a_copy_that_cannot_be_indexed_is_kept_with_a_note(site: Site) -> 
     assert shown["notes"].startswith("no index 'record' for output copied: ")
 
 
-async def test_an_index_of_a_foreign_input_is_not_built_and_that_is_said(site: Site) -> None:
-    site.foreign = lambda request: httpx.Response(200, json={"data": {"file": {"size": 5}}})
-    node = {"filename": "in.txt", "host": "http://data.example", "node": new_id(), "shockindex": "line"}
-    shown = await site.until(await site.submit(task(inputs=[node])), "queued")
-    assert shown["notes"] == "no index 'line' for in.txt: it is not in this server's node store"
+async def test_an_index_of_what_is_no_node_is_not_built_and_that_is_said(site: Site) -> None:
+    site.foreign = lambda request: httpx.Response(200, headers={"content-length": "5"})
+    page = {"filename": "in.txt", "url": "http://data.example/in.txt", "shockindex": "line"}
+    shown = await site.until(await site.submit(task(inputs=[page])), "queued")
+    assert shown["notes"] == "no index 'line' for in.txt: only a Shock's node can have one"
 
 
 async def test_files_that_ask_for_it_are_gone_when_the_job_has_completed(site: Site) -> None:

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass, field
 
 from awe_client.daemon.attempt import Attempt, AttemptKey
+from awe_client.daemon.leavings import open_log
 from awe_client.daemon.servers import Servers
-from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError
@@ -77,7 +78,7 @@ class LiveLogs:
         while not follower.unwanted.is_set():
             for kind, name in names.items():
                 # A piece that could not be sent goes with the next, or with the whole log at the end.
-                with contextlib.suppress(AweError, OSError, NotInside):
+                with contextlib.suppress(AweError, OSError):
                     await self._send_more(follower, kind, name)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s):
@@ -85,10 +86,14 @@ class LiveLogs:
 
     async def _send_more(self, follower: _Follower, kind: LogName, name: str) -> None:
         attempt, offset = follower.attempt, follower.sent.get(kind, 0)
-        path = await asyncio.to_thread(find, attempt.directory, name)
-        body = await asyncio.to_thread(FileBody, path, offset=offset, max_bytes=MAX_LOG_BYTES - offset)
-        if body.size > 0:
-            await self._servers.current.write_log(
-                attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=offset
-            )
-            follower.sent[kind] = offset + body.size
+        log = await asyncio.to_thread(open_log, os.fsencode(attempt.directory), os.fsencode(name))
+        try:
+            # Of what is open: the command, which runs, may put something else under the name.
+            body = FileBody(f"/proc/self/fd/{log}", offset=offset, max_bytes=MAX_LOG_BYTES - offset)
+            if body.size > 0:
+                await self._servers.current.write_log(
+                    attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=offset
+                )
+                follower.sent[kind] = offset + body.size
+        finally:
+            os.close(log)

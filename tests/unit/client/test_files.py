@@ -11,13 +11,17 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.servers import Patience
+from awe_client.sdk.bodies import FileBody
 from tests.support.cutting import CuttingProxy
+from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, Unit, refusal
 from tests.support.shock import ShockServer
 from tests.support.trees import Tree, tree
@@ -355,6 +359,30 @@ async def test_F_08_a_log_that_is_followed_leads_to_no_file_elsewhere(
     assert SECRET not in everything_sent(server)
     go.unlink()
     assert outside(tmp_path) == before
+
+
+async def test_F_08_a_log_that_becomes_a_link_while_it_is_sent_shows_no_other_file(tmp_path: Path) -> None:
+    """A command in a container sees less than we do, and it may be quicker."""
+    directory, sent = tmp_path / "work", list[bytes]()
+    log = directory / "logs" / "out.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("begun\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "out.txt").write_text(SECRET)
+
+    async def write_log(work: str, kind: str, body: FileBody, **_: object) -> None:
+        log.parent.rename(directory / "away")
+        log.parent.symlink_to(tmp_path / "elsewhere")
+        sent.append(b"".join([chunk async for chunk in body]))
+
+    server = SimpleNamespace(current=SimpleNamespace(write_log=write_log))
+    names = SimpleNamespace(stdout="logs/out.txt", stderr="logs/out.txt")
+    attempt = SimpleNamespace(key=("w", 1), id="w", number=1, token="t", directory=directory, task=names)
+    logs = LiveLogs(server)  # type: ignore[arg-type]
+    logs.follow([attempt])  # type: ignore[list-item]
+    await eventually(lambda: bool(sent))
+    await logs.end(("w", 1))
+    assert sent == [b"begun\n"]
 
 
 def everything_sent(server: FakeServer) -> str:

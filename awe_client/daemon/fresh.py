@@ -54,8 +54,9 @@ class FreshDirectories:
             for name in {spec["stdout"], spec["stderr"]}:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path + b"/" + name)
-            if os.listdir(path):
-                return False
+            with os.scandir(path) as entries:
+                if next(entries, None) is not None:
+                    return False
             if len(self._free) >= _MAX_FRESH or not _is_pristine(path):
                 os.rmdir(path)
                 return True

@@ -29,6 +29,7 @@ MAX_LISTED = 10 * LISTED_NAMES
 REMOVERS = 2
 #: A tree deeper than this is made flatter before it is removed: its paths stay short enough for the kernel.
 _FLAT = 12
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 20
 
 
@@ -159,6 +160,7 @@ def remove_tree(directory: Path) -> None:
         with contextlib.suppress(OSError):
             directory.unlink()
         return
+    _thin_out(str(directory))
     if directory.exists():
         with contextlib.suppress(RecursionError):
             shutil.rmtree(directory, onerror=open_up)
@@ -167,6 +169,25 @@ def remove_tree(directory: Path) -> None:
         shutil.rmtree(directory, onerror=open_up)
     if directory.exists():
         log.warning("directory_not_removed", extra={"path": str(directory)})
+
+
+def _thin_out(folder: str, parent: int | None = None, depth: int = 0) -> None:
+    """Remove what can be removed at once, while it is read: rmtree holds all names of a folder."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(
+            folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
+        )
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        if not entry.is_dir(follow_symlinks=False):
+                            os.unlink(entry.name, dir_fd=descriptor)
+                        elif depth < _FLAT:
+                            _thin_out(entry.name, descriptor, depth + 1)
+                            os.rmdir(entry.name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _flatten(directory: Path) -> None:

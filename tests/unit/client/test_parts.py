@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,24 @@ def test_a_tree_is_removed_and_what_it_links_to_is_not(tmp_path: Path) -> None:
     assert not tree.exists()
     assert (canary / "file").exists()
     remove_tree(tree)
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_the_names_of_a_large_folder_are_not_held_while_it_is_removed(
+    tmp_path: Path, is_folder: bool
+) -> None:
+    folder = tmp_path / "tree/sub"
+    folder.mkdir(parents=True)
+    for i in range(20_000):
+        (folder / f"{i:05}").mkdir() if is_folder else (folder / f"{i:05}").touch()
+    tracemalloc.start()
+    try:
+        remove_tree(tmp_path / "tree")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "tree").exists()
+    assert peak < 200_000
 
 
 async def test_kept_directories_are_bounded_in_number_and_time(tmp_path: Path) -> None:

@@ -81,11 +81,12 @@ class Followers:
 
 
 class MeteredBody:
-    """A body that tells how much of it was sent; each reading begins at nothing."""
+    """A body that tells how much of it was sent; each reading begins at `there`, which the receiver has."""
 
-    def __init__(self, body: CountedBody, on_progress: Progress) -> None:
+    def __init__(self, body: CountedBody, on_progress: Progress, there: int = 0) -> None:
         self._body = body
         self._on_progress = on_progress
+        self._there = there
         self.size = body.size
 
     @property
@@ -100,8 +101,8 @@ class MeteredBody:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Read it from its beginning."""
-        sent = 0
+        done, total = self._there, self._there + self.size
         async for chunk in self._body:
             yield chunk
-            sent += len(chunk)
-            self._on_progress(sent, self.size)
+            done += len(chunk)
+            self._on_progress(done, total)

@@ -20,6 +20,7 @@ from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.shared_files import OutOfReach
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from awe_client.daemon.transfer import StepError
+from awe_client.daemon.upload import Upload
 from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import CountedBody, FileBody
 from awe_client.sdk.http_source import worth_retrying
@@ -30,7 +31,6 @@ from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
 from shared_models.states import FailureKind
-from shared_models.views import Stored
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,9 @@ class Pusher:
         mismatches = 0
         while True:
             body = await _body_of(found)
-            upload = self._uploader(attempt, node, MeteredBody(body, meter.follow(name)))
-            fact = await self._insist(upload, f"output {name} was refused")
+            patience = Patience()
+            upload = Upload(attempt, node, body, meter.follow(name), patience.reset)
+            fact = await self._insist(upload, f"output {name} was refused", patience)
             if not body.md5 or fact.md5 in ("", body.md5):
                 return {"filename": name, "size": body.size, "md5": fact.md5 or body.md5}
             mismatches += 1
@@ -117,17 +118,6 @@ class Pusher:
             except TargetBusy as exc:
                 log.info("staging_retried", extra={"output": name, "error": str(exc)})
                 await patience.wait(exc)
-
-    @staticmethod
-    def _uploader(
-        attempt: Attempt, node: str, body: CountedBody
-    ) -> Callable[[AsyncAweClient], Awaitable[Stored]]:
-        def upload(server: AsyncAweClient) -> Awaitable[Stored]:
-            return server.upload_output(
-                node, body, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
-            )
-
-        return upload
 
     async def _attributes(self, attempt: Attempt, output: Mapping[str, Any]) -> None:
         """Store a JSON file that the command wrote as the node's attributes; missing or empty: nothing.
@@ -181,9 +171,11 @@ class Pusher:
             f"full {kind} not stored",
         )
 
-    async def _insist(self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str) -> T:
+    async def _insist(
+        self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str, patience: Patience | None = None
+    ) -> T:
         """Repeat a call until the server answers. Raises LeaseLost, and StepError for a refusal."""
-        patience = Patience()
+        patience = patience or Patience()
         while True:
             server = self._servers.current
             try:

@@ -85,6 +85,49 @@ class FileBody:
         return {"Content-Type": "application/octet-stream", "Content-Length": str(self.size)}
 
 
+class Rest:
+    """The bytes of a body from an offset on: what goes on where it was cut. `md5` is that of the whole."""
+
+    def __init__(self, body: CountedBody, offset: int) -> None:
+        self._body = body
+        self._offset = offset
+        self.size = body.size - offset
+        self._begun: tuple[AsyncIterator[bytes], bytes] | None = None
+
+    async def begin(self) -> None:
+        """Read what is not sent: before the request, whose receiver would wait in vain. Raises OSError."""
+        self._begun = await self._skip()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Read it from its beginning, as the body is read."""
+        chunks, first = self._begun or await self._skip()
+        self._begun = None
+        if first:
+            yield first
+        async for chunk in chunks:
+            yield chunk
+
+    async def _skip(self) -> tuple[AsyncIterator[bytes], bytes]:
+        """What is left to be read, and the piece that comes before it."""
+        chunks, left = aiter(self._body), self._offset
+        while left:
+            chunk = await anext(chunks)
+            if len(chunk) > left:
+                return chunks, chunk[left:]
+            left -= len(chunk)
+        return chunks, b""
+
+    @property
+    def md5(self) -> str:
+        """Of the whole body."""
+        return self._body.md5
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the request must say about it."""
+        return {**self._body.headers, "Content-Length": str(self.size)}
+
+
 class MultipartBody:
     """Text fields and then at most one file, as multipart/form-data, without holding the file in memory."""
 

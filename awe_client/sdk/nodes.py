@@ -16,7 +16,7 @@ from awe_client.sdk.http_source import http_opener
 from awe_client.sdk.replies import Page, view
 from awe_client.sdk.transport import Params, Transport, path_segment, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
-from shared_models.views import IndexView, NodeView, Stored
+from shared_models.views import IndexView, NodeView, Stored, Unfinished
 
 DOWNLOAD_ATTEMPTS = 6
 
@@ -73,17 +73,35 @@ class NodeCalls:
         return view(NodeView, node)
 
     async def upload_output(
-        self, node_id: str, body: CountedBody, *, workunit_id: str, attempt: int, token: str
+        self,
+        node_id: str,
+        body: CountedBody,
+        *,
+        workunit_id: str,
+        attempt: int,
+        token: str,
+        offset: int = 0,
     ) -> Stored:
-        """Upload an attempt's output; returns size, md5, sha256 as the server counted them.
+        """Upload an attempt's output; returns size, md5, sha256 of the whole as the server counted them.
 
-        It becomes visible when the attempt's report is accepted. Raises LeaseLost unless the caller holds the
-        attempt. Not repeated here: the caller knows how long its patience is.
+        It becomes visible when the attempt's report is accepted. `offset`: what `unfinished_output` said, and
+        the body is a `Rest` from there on. Raises LeaseLost unless the caller holds the attempt,
+        Conflict for another offset. Not repeated here: the caller knows how long its patience is.
         """
-        params: Params = {"work": workunit_id, "attempt": attempt}
+        params: Params = {"work": workunit_id, "attempt": attempt, "offset": offset or None}
         headers = {**body.headers, "Awe-Lease": token}
         fact = await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
         return view(Stored, fact)
+
+    async def unfinished_output(self, node_id: str, *, workunit_id: str, attempt: int, token: str) -> int:
+        """How many bytes the server has of an attempt's upload that was cut; it waits for no more of it.
+
+        Raises LeaseLost unless the caller holds the attempt.
+        """
+        params: Params = {"unfinished": True, "work": workunit_id, "attempt": attempt}
+        headers = {"Awe-Lease": token}
+        found = await self._transport.call("GET", _path(node_id), params=params, headers=headers)
+        return view(Unfinished, found).offset
 
     async def keep_failed(self, body: CountedBody, *, workunit_id: str, attempt: int, token: str) -> NodeView:
         """Upload what a failed attempt left of its outputs, a tar; it may be repeated.

@@ -18,15 +18,20 @@ class CuttingProxy:
     """Stands before a server, as long as the with statement lasts.
 
     The next connections are cut, one for each number in `down`, after so many bytes of answers; those with a
-    number in `up` after so many bytes of requests. Every second cut is a reset. `cuts` counts them.
+    number in `up` after so many bytes of requests. Every second cut is a reset. `cuts` counts them, `sent`
+    the bytes of requests. With `unnoticed` the server does not learn of cuts: its connections stay and are
+    silent.
     """
 
-    def __init__(self, url: str, *, down: Iterable[int] = (), up: Iterable[int] = ()) -> None:
+    def __init__(
+        self, url: str, *, down: Iterable[int] = (), up: Iterable[int] = (), unnoticed: bool = False
+    ) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 80)
         self._lock = threading.Lock()
         self.down, self.up = list(down), list(up)
-        self.cuts = 0
+        self.cuts = self.sent = 0
+        self._unnoticed = unnoticed
         self._asked: list[bytearray] = []  #: how the requests of each connection begin
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -51,9 +56,13 @@ class CuttingProxy:
         while True:
             try:
                 near = self._listener.accept()[0]
-                far = socket.create_connection(self._target)
             except OSError:
                 return
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:  # the server is down at the moment
+                near.close()
+                continue
             asked = bytearray()
             with self._lock:
                 self._asked.append(asked)
@@ -72,11 +81,13 @@ class CuttingProxy:
         near: socket.socket,
     ) -> None:
         passed = 0
+        ends: tuple[socket.socket, ...] = (source, sink)
         with contextlib.suppress(OSError):
             while data := source.recv(65536 if limit is None else min(65536, limit - passed)):
                 if seen is not None:
                     with self._lock:
                         seen += data[:_HEAD]
+                        self.sent += len(data)
                 sink.sendall(data)
                 passed += len(data)
                 if limit is not None and passed >= limit:
@@ -84,8 +95,10 @@ class CuttingProxy:
                         self.cuts += 1
                         if self.cuts % 2:
                             near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    if self._unnoticed:
+                        ends = (source,)
                     break
-        for end in (source, sink):
+        for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()

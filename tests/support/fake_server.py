@@ -75,6 +75,7 @@ class FakeServer:
         self.results: dict[str, dict[str, Any]] = {}
         self.reports: list[dict[str, Any]] = []
         self.uploads: dict[tuple[str, str, int], bytes] = {}
+        self.coming: dict[tuple[str, str, int], bytearray] = {}  #: uploads that have not ended
         self.kept: dict[Key, bytes] = {}  #: what failed attempts left
         self.logs: dict[tuple[str, int, str], bytes] = {}
         self.requests: list[tuple[float, str, str, dict[str, str]]] = []
@@ -363,7 +364,11 @@ class FakeServer:
     # --- data ------------------------------------------------------------------------------------
 
     async def _get_node(self, request: Request) -> Response:
-        node = request.path_params["node"]
+        node, query = request.path_params["node"], request.query_params
+        if "unfinished" in query:
+            key = (node, query["work"], int(query["attempt"]))
+            self.coming[key] = bytearray(self.coming.get(key, b""))  # what still comes of it counts no more
+            return ok({"offset": len(self.coming[key])})
         data = self.nodes.get(node)
         if data is None:
             return refusal(404, "node_not_found", f"Node not found: {node}")
@@ -406,7 +411,14 @@ class FakeServer:
 
     async def _put_node(self, request: Request) -> Response:
         node, query = request.path_params["node"], request.query_params
-        data = await request.body()
+        key = (node, query.get("work", ""), int(query.get("attempt", 0)))
+        data = self.coming.get(key, bytearray()) if query.get("offset") else bytearray()
+        if int(query.get("offset", 0)) != len(data):
+            return refusal(409, "conflict", f"{len(data)} bytes are here")
+        self.coming[key] = data
+        async for chunk in request.stream():
+            data += chunk
+        self.coming.pop(key, None)
         answer = self.upload_answers.pop(0) if self.upload_answers else None
         if answer is not None:
             return answer
@@ -416,9 +428,9 @@ class FakeServer:
         if unit is None or unit.token != request.headers.get("awe-lease"):
             return refusal(409, "lease_lost", "lease lost")
         if request.headers["content-type"].startswith("multipart/"):
-            self.attributes[node] = data
+            self.attributes[node] = bytes(data)
             return ok({"id": node})
-        self.uploads[node, query["work"], int(query["attempt"])] = data
+        self.uploads[key] = bytes(data)
         await self.wake()
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         return ok({"size": len(data), "md5": md5, "sha256": hashlib.sha256(data).hexdigest()})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from awe_client.daemon import push
+from awe_client.daemon import upload
 from awe_client.daemon.outputs import Found
 from awe_client.daemon.progress import MeteredBody
 from awe_client.sdk.bodies import CHUNK_BYTES, FileBody
@@ -49,7 +49,7 @@ async def test_an_output_that_becomes_shorter_while_it_is_sent_fails_the_attempt
         os.truncate(body.path, 1)
         return MeteredBody(body, *args)
 
-    monkeypatch.setattr(push, "MeteredBody", truncated)
+    monkeypatch.setattr(upload, "MeteredBody", truncated)
     start()
     [work] = await server.add_task(script=["echo hello > out.txt"], outputs=[server.output("out.txt")])
     report = await server.result(work, 10.0)

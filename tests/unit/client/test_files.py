@@ -488,9 +488,8 @@ async def test_an_interrupted_upload_is_sent_again_and_counts_once(
     with CuttingProxy(server.url, up=[1_000_000] * 40) as proxy:
         monkeypatch.setitem(Patience.__init__.__kwdefaults__, "base_s", 0.01)  # type: ignore[arg-type]
         start(servers=(proxy.url,))
-        await server.until(lambda: proxy.cuts >= 3, 30)
-        proxy.up.clear()
         report = await server.result(work, 30)
+        assert proxy.cuts >= 2
     assert report["outcome"] == "done"
     assert server.uploads == {(out["node"], work, 1): data}
     assert report["outputs"][0]["md5"] == hashlib.md5(data, usedforsecurity=False).hexdigest()

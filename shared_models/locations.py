@@ -24,6 +24,7 @@ from shared_models.archives import is_archive, node_name
 from shared_models.documents import IO
 from shared_models.errors import InvalidDocument
 from shared_models.file_urls import SAFE_IN_PATHS, is_file_url, path_of, url_of
+from shared_models.hostnames import is_host
 from shared_models.object_urls import OBJECT_SCHEMES, is_object_url, object_place
 from shared_models.placeholders import left_over, placeholder_in
 from shared_models.roots import NO_ROOTS
@@ -262,14 +263,19 @@ def _malformed(url: str) -> str | None:
         return None
     try:
         parts = urlsplit(url)
-        complete = bool(parts.scheme and parts.hostname and parts.path) and (parts.port or 0) >= 0
+        host, bracketed = parts.hostname or "", "[" in parts.netloc
+        complete = bool(parts.scheme and host and parts.path) and (parts.port or 0) >= 0
     except ValueError:
         complete = False
     if scheme not in _SCHEMES and "://" in url:
         complete = True  # sftp:///x has no host, but that is not what is wrong with it
     if _UNPRINTABLE.search(url):
         complete = False
-    return None if complete else f"Not a valid url: {url[:200]}"
+    if not complete:
+        return f"Not a valid url: {url[:200]}"
+    if scheme in _WEB_SCHEMES and not is_host(host, bracketed=bracketed):
+        return f"Not a valid url: {url[:200]}: there can be no host '{host[:100]}'"
+    return None
 
 
 def _settle_host(io: IO, own: OwnHosts) -> str | None:

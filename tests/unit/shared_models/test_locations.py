@@ -12,6 +12,7 @@ from tests.unit.shared_models.samples import NODE, OTHER_NODE, OWN, parse_task
 
 SHOCK = "http://shock:7445"
 SCHEMES = "http, https, file, s3, gs or az"
+NO_HOST = "there can be no host '{}'"
 ROOTS = ["/data", "/shared/my files"]
 LOGIN = (
     "holds a user name or password, which everybody who sees the job would see; "
@@ -80,6 +81,13 @@ def test_a_query_of_a_foreign_node_is_kept() -> None:
         f"{OWN}/other/file",
         f"https://site.org/node/{NODE[:-1]}",
         "http://h/%2e%2e%2f%2e%2e%2fetc/passwd",
+        "http://my_host.example.org./x",
+        "http://10.0.0.1:8080/x",
+        "http://[2001:db8::1]/x",
+        "http://bücher.example/x",
+        "http://xn--bcher-kva.example/x",
+        "http://例え.テスト/x",
+        "http://भारत.example/x",
         f"http://h/../node/{NODE}x",
     ],
 )
@@ -107,6 +115,18 @@ def test_an_origin_says_it_all() -> None:
         ({"url": "http://h:port/x"}, "url: Not a valid url: http://h:port/x"),
         ({"url": "http://[::1/x"}, "url: Not a valid url: http://[::1/x"),
         ({"url": "http://h/a b"}, "url: Not a valid url: http://h/a b"),
+        *(
+            ({"url": f"http://{host}/x"}, f"url: Not a valid url: http://{host}/x: {NO_HOST.format(host)}")
+            for host in ("☃.net", "xn--a", "xn--.net", "999.1.1.1", "a..b", ".", "a" * 64, "a•b", "ａ.net")
+        ),
+        (
+            {"url": f"http://☃.net/node/{NODE}?download"},
+            f"url: Not a valid url: http://☃.net/node/{NODE}?download: {NO_HOST.format('☃.net')}",
+        ),
+        (
+            {"host": "https://☃.net", "node": NODE},
+            f"host: Not a valid url: https://☃.net/: {NO_HOST.format('☃.net')}",
+        ),
         ({"url": "http://h/a\nb"}, "url: Not a valid url: http://h/a\nb"),
         (
             {"url": "sftp://h/x"},
@@ -265,6 +285,8 @@ def test_an_update_is_of_a_node(given: dict[str, str], place: dict[str, str]) ->
             "fill it in before submitting (awe submit --set shockurl=VALUE)",
         ),
         ({"url": "s3://KEY:SECRET@bucket/key"}, f"url: {LOGIN}"),
+        ({"url": "http://xn--a/"}, f"url: Not a valid url: http://xn--a/: {NO_HOST.format('xn--a')}"),
+        ({"host": "http://☃.net"}, f"host: Not a valid url: http://☃.net/: {NO_HOST.format('☃.net')}"),
     ],
 )
 def test_refused_output(given: dict[str, str], problem: str) -> None:

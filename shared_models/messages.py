@@ -61,6 +61,7 @@ class ReportMessage(TypedDict):
     perf: NotRequired[dict[str, Any]]
     outputs: NotRequired[list[OutputMessage]]
     kept: NotRequired[str]  #: node of what the failed attempt left, if that was kept
+    out_of_reach: NotRequired[bool]  #: with `node`: an input that this client may not read or does not see
 
 
 class FreeMessage(TypedDict):
@@ -179,6 +180,7 @@ class Report:
     perf: dict[str, Any]
     outputs: list[dict[str, Any]]  #: {filename, size, md5}
     kept: str = ""  #: node of what the failed attempt left
+    out_of_reach: bool = False  #: an input is, for this client; another one may have it
 
 
 @dataclass(slots=True)
@@ -249,6 +251,7 @@ def check_report(data: object) -> Report:
         perf={str(k)[:MAX_NAME_CHARS]: _scalar(v, k) for k, v in perf.items()},
         outputs=[_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))],
         kept=free_text(data, "kept")[:MAX_NAME_CHARS],
+        out_of_reach=flag(data, "out_of_reach"),
     )
 
 

@@ -28,6 +28,7 @@ class Failure:
     message: str
     exit_code: int | None = None
     signal: int | None = None
+    out_of_reach: bool = False  #: an input that this client may not read or does not see; another one may
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,6 +142,8 @@ def report_of(
         report["kind"] = str(failure.kind)
         report["exit_code"] = failure.exit_code
         report["signal"] = failure.signal
+        if failure.out_of_reach:
+            report["out_of_reach"] = True
     message = "; ".join(text for text in (failure.message if failure else "", note) if text)
     if message:
         # A name of a file may be any bytes; on the wire there is only text.

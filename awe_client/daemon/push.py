@@ -4,6 +4,7 @@ Outputs on a shared file system are put there, beside their targets.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import stat
@@ -13,16 +14,16 @@ from typing import Any, TypeVar
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.archive import NotKept
 from awe_client.daemon.attempt import WITHOUT_FILE, Attempt
-from awe_client.daemon.outcome import CommandEnd
+from awe_client.daemon.outcome import EXHAUSTED, CommandEnd
 from awe_client.daemon.outputs import Found, find_left, find_outputs, full_name, words_of
 from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
-from awe_client.daemon.shared_files import OutOfReach
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.upload import Upload
 from awe_client.daemon.workdir import NotInside, find
 from awe_client.sdk.bodies import CountedBody, FileBody
+from awe_client.sdk.download_errors import OutOfReach
 from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
@@ -197,7 +198,7 @@ class Pusher:
                 await patience.wait(exc)
             except OSError as exc:
                 raise StepError(
-                    FailureKind.OUTPUT, f"cannot read what the command wrote: {exc.strerror}"
+                    _at_fault(exc), f"cannot read what the command wrote: {exc.strerror}"
                 ) from exc
 
 
@@ -207,8 +208,14 @@ async def _body_of(found: Found) -> CountedBody:
         return await file_work(found.body)
     except OSError as exc:
         raise StepError(
-            FailureKind.OUTPUT, f"output {full_name(found.output)} cannot be read any more: {words_of(exc)}"
+            _at_fault(exc), f"output {full_name(found.output)} cannot be read any more: {words_of(exc)}"
         ) from exc
+
+
+def _at_fault(exc: OSError) -> FailureKind:
+    """What is at fault when a file that the command wrote cannot be read: it, or the machine."""
+    is_machines = exc.errno in EXHAUSTED or exc.errno == errno.EIO
+    return FailureKind.NODE if is_machines else FailureKind.OUTPUT
 
 
 def read_attributes(attempt: Attempt, output: Mapping[str, Any]) -> Any:

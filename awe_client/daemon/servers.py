@@ -26,10 +26,12 @@ class Servers:
         self, urls: Sequence[str], *, authorization: str, transfer_timeout_s: float, transfers: int
     ) -> None:
         connections = 2 * transfers + OTHER_CONNECTIONS
+        #: Enough for all that goes on at once, also for files from elsewhere.
+        self.limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._http = httpx.AsyncClient(
             # Nothing to verify without TLS, and reading the certificates takes time.
             verify=any(url.startswith("https:") for url in urls),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            limits=self.limits,
         )
         # Repeating is the daemon's own business: it knows for how long, and what it may do meanwhile.
         self._clients = [

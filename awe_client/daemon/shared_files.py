@@ -20,7 +20,7 @@ from awe_client.daemon.copies import IsStopped, Stopped, copy_some, link_file
 from awe_client.daemon.roots import open_allowed
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Asked, Downloaded, Opener, Reply, Wanted, check_replaceable, part_of
-from awe_client.sdk.download_errors import SourceBusy, SourceChanged
+from awe_client.sdk.download_errors import NotSeen, OutOfReach, SourceChanged
 from awe_client.sdk.threads import ThreadFile, file_work
 from shared_models.errors import AweError, BadRange, BadRequest, Forbidden
 from shared_models.file_urls import path_of
@@ -32,12 +32,6 @@ _STEP_BYTES = 16 * 1024 * 1024  #: copied between two looks at whether to go on
 _PASSING = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT})
 #: A copy that fails with one of these failed to write.
 _OF_THE_TARGET = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
-
-
-class OutOfReach(AweError):
-    """This client may not use a file, or does not see it; another one may."""
-
-    code = "out_of_reach"
 
 
 class SharedFiles:
@@ -135,11 +129,9 @@ class SharedFiles:
 
 
 def error_of(exc: OSError) -> AweError:
-    """What it means that a shared file cannot be read."""
+    """What it means that a shared file cannot be read: the server saw it, so another client may, too."""
     text = (exc.strerror or str(exc)).lower()
-    if exc.errno in _PASSING:
-        return SourceBusy(text)
-    return Forbidden(text) if exc.errno in (errno.EACCES, errno.EPERM) else OutOfReach(text)
+    return NotSeen(text) if exc.errno in _PASSING else OutOfReach(text)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from pathlib import Path
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outputs import Found
 from awe_client.daemon.roots import open_folder_of
-from awe_client.daemon.shared_files import OutOfReach
 from awe_client.sdk.bodies import CountedBody, Progress
+from awe_client.sdk.download_errors import OutOfReach
 from awe_client.sdk.threads import to_its_end
 from shared_models.errors import AweError, Forbidden
 from shared_models.file_urls import path_of

@@ -5,6 +5,9 @@ held. Others get a bounded number of tries in a row without a byte of progress; 
 and the report says what was seen. Tried again is only what may go better: lost and cut connections, 408, 425,
 429, 5xx (no sooner than Retry-After says, within bounds), and wrong bytes, once. Not: other refusals, and a
 source that is not any more what the server saw.
+
+What this machine lacks (descriptors, room, a way to the host) is not the input's fault, nor is what it may
+not read or does not see: another client may.
 """
 
 import errno
@@ -18,15 +21,15 @@ import httpx
 
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.servers import BACKOFF_BASE_S, BACKOFF_CAP_S, Patience, Servers
-from awe_client.daemon.shared_files import OutOfReach, SharedFiles
+from awe_client.daemon.shared_files import SharedFiles
 from awe_client.daemon.shock_source import shock_opener
 from awe_client.sdk.address import shown
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Download, Downloaded, Opener, Wanted
-from awe_client.sdk.download_errors import DownloadCorrupt
+from awe_client.sdk.download_errors import DownloadCorrupt, OutOfReach
 from awe_client.sdk.http_source import http_opener
 from awe_client.sdk.objects import Objects
-from shared_models.errors import AweError, BadRequest, ServerUnreachable
+from shared_models.errors import AweError, BadRequest, Forbidden, ServerUnreachable, Unauthenticated
 from shared_models.file_urls import is_file_url
 from shared_models.object_urls import is_object_url
 from shared_models.states import FailureKind
@@ -37,15 +40,20 @@ log = logging.getLogger(__name__)
 FOREIGN_ATTEMPTS = 4
 FOREIGN_CAP_S = 15.0
 CORRUPT_ATTEMPTS = 2
-_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+#: What the name of a file can cause; everything else is the machine's own.
+_NAME_ERRNOS = frozenset({
+    errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.EILSEQ,
+})  # fmt: skip
 
 
 class StepError(Exception):
     """A step of an attempt failed for good."""
 
-    def __init__(self, kind: FailureKind, message: str, *, disk_full: bool = False) -> None:
+    def __init__(
+        self, kind: FailureKind, message: str, *, disk_full: bool = False, out_of_reach: bool = False
+    ) -> None:
         super().__init__(message)
-        self.failure = Failure(kind, message)
+        self.failure = Failure(kind, message, out_of_reach=out_of_reach)
         self.disk_full = disk_full
 
 
@@ -61,7 +69,7 @@ class Sources:
         retry_base_s: float = BACKOFF_BASE_S,
     ) -> None:
         self._servers = servers
-        self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0))
+        self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0), pool=None)
         self._retry_base_s = retry_base_s
         self._foreign: httpx.AsyncClient | None = None
         self._files = SharedFiles(file_roots)
@@ -86,11 +94,13 @@ class Sources:
             return await self._insist(url, target, lambda: self._files.copy(url, target, wanted, on_progress))
         try:
             opener = self._opener(url, is_shock=is_shock)
-        except AweError as exc:
+        except (AweError, httpx.InvalidURL, UnicodeError) as exc:
             raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {exc}") from exc
         download = Download(target, wanted, on_progress)
         try:
-            return await self._insist(url, target, lambda: download.attempt(opener), download)
+            return await self._insist(
+                url, target, lambda: download.attempt(opener), download, is_shock=is_shock
+            )
         finally:
             download.close()
 
@@ -102,7 +112,13 @@ class Sources:
         return await self._insist(url, target, lambda: self._files.link(url, target, wanted))
 
     async def _insist(
-        self, url: str, target: Path, once: Callable[[], Awaitable[T]], download: Download | None = None
+        self,
+        url: str,
+        target: Path,
+        once: Callable[[], Awaitable[T]],
+        download: Download | None = None,
+        *,
+        is_shock: bool = False,
     ) -> T:
         """Try until it works or makes no sense any more. Raises StepError."""
         own = url.startswith("/")
@@ -126,7 +142,7 @@ class Sources:
                 # Our own server's internal errors do not go away by waiting for hours.
                 bounded = not own or exc.fields.get("status") == 500
                 if not exc.retryable or (bounded and patience.failures + 1 >= FOREIGN_ATTEMPTS):
-                    raise _gave_up(url, exc) from exc
+                    raise _gave_up(url, exc, is_shock=is_shock) from exc
                 if exc.code == ServerUnreachable.code:
                     self._servers.failed(server)
             except OSError as exc:
@@ -135,7 +151,7 @@ class Sources:
             await patience.wait(error)
 
     def _opener(self, url: str, *, is_shock: bool) -> Opener:
-        """Make a source of an address. Raises AweError for one that nobody can open."""
+        """Make a source of an address. Raises AweError, InvalidURL, UnicodeError if nobody can open it."""
         if url.startswith("/"):
             # Whichever server is the current one when it is asked.
             return lambda asked: self._servers.current.opener(url)(asked)
@@ -145,28 +161,38 @@ class Sources:
             return self._objects.opener(url)
         if urlsplit(url).scheme not in ("http", "https"):
             raise BadRequest("only http, https, file, s3, gs and az addresses can be fetched")
+        address = httpx.URL(url)
+        _ = address.host  # its letters may be none: better said here than in the middle of a request
         if is_shock:
             return shock_opener(lambda stretch: self._client().stream("GET", stretch), url)
-        return http_opener(lambda headers: self._client().stream("GET", url, headers=headers))
+        return http_opener(lambda headers: self._client().stream("GET", address, headers=headers))
 
     def _client(self) -> httpx.AsyncClient:
         if self._foreign is None:
-            # A client of its own: our credentials must never reach a foreign host.
-            self._foreign = httpx.AsyncClient(follow_redirects=True, timeout=self._timeout)
+            # A client of its own: our credentials must never reach a foreign host. Who waits for a connection
+            # waits for our own transfers, and for as long as they take.
+            self._foreign = httpx.AsyncClient(
+                follow_redirects=True, timeout=self._timeout, limits=self._servers.limits
+            )
         return self._foreign
 
 
-def _gave_up(url: str, exc: AweError) -> StepError:
-    # Another client may have what this one has not.
-    kind = FailureKind.NODE if isinstance(exc, OutOfReach) else FailureKind.INPUT
-    return StepError(kind, f"cannot fetch {shown(url)}: {exc}")
+def _gave_up(url: str, exc: AweError, *, is_shock: bool) -> StepError:
+    """Who is at fault for a source that cannot be had.
+
+    Another client may see what this one does not, and have other credentials; at a Shock none has any.
+    """
+    refused = isinstance(exc, Unauthenticated | Forbidden) or exc.fields.get("status") == 407
+    message = f"cannot fetch {shown(url)}: {exc}"
+    if isinstance(exc, OutOfReach) or (refused and not is_shock):
+        return StepError(FailureKind.NODE, message, out_of_reach=True)
+    return StepError(FailureKind.INPUT, message)
 
 
 def disk_error(exc: OSError, name: str) -> StepError:
-    """Whose fault an error of our own file system is: a full or broken disk is the machine's."""
-    text = exc.strerror or str(exc)
-    if exc.errno in _DISK_ERRNOS:
-        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-        message = f"cannot write {name} on the client: {text.lower()}"
-        return StepError(FailureKind.NODE, message, disk_full=full)
-    return StepError(FailureKind.INPUT, f"cannot write {name}: {text.lower()}")
+    """Whose fault an error of our own file system is: the machine's, unless the file's name can cause it."""
+    text = (exc.strerror or str(exc)).lower()
+    if exc.errno in _NAME_ERRNOS:
+        return StepError(FailureKind.INPUT, f"cannot write {name}: {text}")
+    full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StepError(FailureKind.NODE, f"cannot write {name} on the client: {text}", disk_full=full)

@@ -23,6 +23,19 @@ class SourceBusy(AweError):
     retryable = True
 
 
+class OutOfReach(AweError):
+    """This machine may not use the source, or does not see it; another one may."""
+
+    code = "out_of_reach"
+
+
+class NotSeen(OutOfReach):
+    """This machine does not see the source at the moment; another one may."""
+
+    code = "not_seen"
+    retryable = True
+
+
 class SourceChanged(AweError):
     """The source changed while it was being used."""
 

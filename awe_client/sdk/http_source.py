@@ -5,7 +5,9 @@ but not for asking. A whole source that changed may be answered whole (If-Range)
 version will do (If-Match, If-Unmodified-Since).
 """
 
+import errno
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NoReturn
@@ -14,8 +16,8 @@ import httpx
 
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Asked, Opener, Reply
-from awe_client.sdk.download_errors import SourceBusy, SourceChanged
-from awe_client.sdk.transport import cause_of, raise_for_error
+from awe_client.sdk.download_errors import NotSeen, SourceBusy, SourceChanged
+from awe_client.sdk.transport import cause_of, raise_for_error, system_error
 from shared_models.errors import AweError, BadRequest
 from shared_models.versions import only_if, web_version
 
@@ -23,6 +25,11 @@ from shared_models.versions import only_if, web_version
 Get = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
 
 _MAX_REFUSAL_BYTES = 65_536  #: so much of the text of a refusal is read
+#: Why this machine reaches nobody at the moment, or nobody there: it says nothing about the other side.
+_OWN_TROUBLES = frozenset({
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM,
+    errno.ENETDOWN, errno.ENETUNREACH, socket.EAI_AGAIN,
+})  # fmt: skip
 _CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-(?P<last>\d+)|\*)/(?P<size>\d+|\*)")
 
 
@@ -33,7 +40,8 @@ def worth_retrying(status: int) -> bool:
 
 def unreachable(exc: httpx.RequestError) -> AweError:
     """What a failed connection means, in the system's own words."""
-    return SourceBusy(cause_of(exc))
+    error = NotSeen if system_error(exc)[0] in _OWN_TROUBLES else SourceBusy
+    return error(cause_of(exc))
 
 
 def http_opener(get: Get, failed: Callable[[httpx.RequestError], AweError] = unreachable) -> Opener:
@@ -43,7 +51,7 @@ def http_opener(get: Get, failed: Callable[[httpx.RequestError], AweError] = unr
     async def open_once(asked: Asked) -> AsyncIterator[Reply]:
         try:
             async with get(headers_of(asked)) as response:
-                if response.status_code >= 400:
+                if response.status_code >= 300:
                     yield await _beyond_the_end(response, asked)
                 else:
                     yield _reply(response, asked)
@@ -53,7 +61,7 @@ def http_opener(get: Get, failed: Callable[[httpx.RequestError], AweError] = unr
             raise failed(exc) from exc
         except httpx.TooManyRedirects as exc:
             raise BadRequest("redirects without end") from exc
-        except (httpx.RequestError, httpx.InvalidURL) as exc:
+        except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as exc:
             raise BadRequest(f"cannot be asked: {cause_of(exc)}") from exc
 
     return open_once
@@ -85,15 +93,15 @@ def _reply(response: httpx.Response, asked: Asked) -> Reply:
 
 
 async def _beyond_the_end(response: httpx.Response, asked: Asked) -> Reply:
-    """A resumed download may have been complete already; everything else above 400 is raised."""
+    """A resumed download may have been complete already; everything else that is no success is raised."""
     found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
     if response.status_code == 416 and found and found["size"] == str(asked.offset) and asked.length < 0:
         return Reply(_nothing(), asked.offset, 0, asked.etag)
-    await refuse(response)
+    await _refuse(response)
 
 
-async def refuse(response: httpx.Response) -> NoReturn:
-    """Raise what a reply of 400 or more means: worth another try or not, with a bounded piece of its text."""
+async def _refuse(response: httpx.Response) -> NoReturn:
+    """Raise what a reply means that is no success: worth another try or not, with a piece of its text."""
     status = response.status_code
     if status == 412:
         raise SourceChanged

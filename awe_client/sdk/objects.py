@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Asked, Opener, Reply
-from awe_client.sdk.download_errors import SourceBusy, SourceChanged
+from awe_client.sdk.download_errors import NotSeen, OutOfReach, SourceBusy, SourceChanged
 from awe_client.sdk.http_source import worth_retrying
 from shared_models.errors import AweError, BadRequest, Forbidden, NotFound
 from shared_models.object_urls import object_place
@@ -33,6 +33,10 @@ _FROM_ENVIRONMENT = (
 #: In what obstore says; what follows may be a page of the store, with names of keys.
 _STATUS = re.compile(r"status code: ([1-5]\d\d)((?: [A-Za-z-]+){0,5})")
 _URL = re.compile(r"https?://\S+")
+#: What it says of a machine without credentials, account or region; and whom it asks for credentials then.
+_UNCONFIGURED = re.compile(r"credential|\btoken\b|account must be|configured region", re.IGNORECASE)
+_CLOUD = re.compile(r"https?://(169\.254\.|metadata\b)")
+_NOT_CONNECTED = "error sending request"
 _MAX_ERROR_CHARS = 300
 _PIECE_BYTES = 64 * 1024  #: what is held of it is lost in a cut
 _LONG = timedelta(days=30)
@@ -124,8 +128,26 @@ def _error_of(exc: Exception) -> AweError:
     if isinstance(exc, PermissionError | obs.PermissionDeniedError | obs.UnauthenticatedError):
         return Forbidden("the store refuses access with the credentials of this machine")
     text = str(exc)
-    if isinstance(exc, obs.BaseError) and (found := _STATUS.search(text)):
-        said = f"the store answered {found[1]}{found[2].rstrip()}"
-        return SourceBusy(said) if worth_retrying(int(found[1])) else BadRequest(said)
-    line = _URL.sub(lambda match: shown(match[0]), text.partition("\n")[0])[:_MAX_ERROR_CHARS]
-    return SourceBusy(line) if isinstance(exc, obs.BaseError | OSError) else BadRequest(line)
+    if isinstance(exc, obs.BaseError):
+        return _of_the_store(text)
+    line = _line(text)
+    return SourceBusy(line) if isinstance(exc, OSError) else BadRequest(line)
+
+
+def _of_the_store(text: str) -> AweError:
+    found = _STATUS.search(text)
+    said = text[: found.end()] if found else text.partition("\n")[0]
+    if _CLOUD.search(said) or _UNCONFIGURED.search(_URL.sub("", said)):
+        return OutOfReach(
+            "this machine has no credentials for the store, or its account or region is not set"
+        )
+    if found:
+        answer = f"the store answered {found[1]}{found[2].rstrip()}"
+        return SourceBusy(answer) if worth_retrying(int(found[1])) else BadRequest(answer)
+    # Where the store is, says the machine's own configuration.
+    return (NotSeen if _NOT_CONNECTED in said else SourceBusy)(_line(text))
+
+
+def _line(text: str) -> str:
+    """The first line of a text, in bounds, its addresses without their queries."""
+    return _URL.sub(lambda match: shown(match[0]), text.partition("\n")[0])[:_MAX_ERROR_CHARS]

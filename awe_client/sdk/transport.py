@@ -205,12 +205,23 @@ class Transport:
 
 def cause_of(exc: BaseException) -> str:
     """The system's own words for a failed connection, if they are in the chain, rather than httpx's."""
+    number, words = system_error(exc)
+    if number:
+        return os.strerror(number) if number > 0 else words
+    return str(exc) or type(exc).__name__
+
+
+def system_error(exc: BaseException) -> tuple[int, str]:
+    """Number and words of the system's own error in a chain of exceptions; (0, "") if there is none.
+
+    Numbers below 0 are of the resolver of names.
+    """
     inner: BaseException | None = exc
     while inner is not None:
         if isinstance(inner, OSError) and inner.errno and inner.strerror:
-            return os.strerror(inner.errno) if inner.errno > 0 else inner.strerror
+            return inner.errno, inner.strerror
         inner = inner.__cause__ or inner.__context__
-    return str(exc) or type(exc).__name__
+    return 0, ""
 
 
 def decode(reply: httpx.Response, *, bare: bool = False) -> dict[str, Any]:

@@ -9,6 +9,9 @@ the client's, and what stood on accounts for it is taken back, when
 * the task never succeeded and nobody else could run it: suspending the client would end the job in silence.
   The job goes on to its own threshold instead, which says what is wrong.
 
+An input that a client may not read or does not see is on nobody's account: the client is fine for other work,
+and nobody may have access at all. The workunit is offered to others first.
+
 With its first success a task is proven good, and only the first rule is left. Costs a report at most the
 client's own account, and a look for other clients once an account is full or a job gives up.
 """
@@ -29,16 +32,21 @@ OWN = frozenset(
 )
 
 
-def blame(state: State, unit: Workunit, client: Client, kind: FailureKind) -> str:
+def blame(
+    state: State, unit: Workunit, client: Client, kind: FailureKind, *, out_of_reach: bool = False
+) -> str:
     """Put a failure on the client's account, or take it off another's that it proves innocent.
 
-    Returns why the client is to be put aside; "" if it is not. The caller has touched workunit and task.
+    `out_of_reach`: of kind `node`, because of an input. Returns why the client is to be put aside; "" if it
+    is not. The caller has touched workunit and task.
     """
     if kind not in OWN and kind is not FailureKind.NODE:
         return ""
     client.total_failed += 1
     skip_workunit(client, unit)
     state.touch_client(client)
+    if kind is FailureKind.NODE and out_of_reach:
+        return ""
     tasks_own = kind in OWN and _is_the_tasks(state, unit.task, client)
     side: Literal["node", "work"] = "node" if kind is FailureKind.NODE else "work"
     first = unit.blamed.get(side)

@@ -5,6 +5,7 @@
 | command signal timeout oom output | `failed` + 1 | blamed, skips the workunit |
 | input | `failed` + 1 (so a missing file ends the retries) | never blamed |
 | node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
+| node, of an input out of the client's reach | the same | not blamed, skips the workunit |
 | lost | `lost` + 1, own limit `max_lost` | it is offline |
 | released, or withdrawn with nobody to blame | `given_back` + 1, or 0 if it was kept for a while | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |
@@ -50,6 +51,7 @@ class Failure:
     signal: int | None = None
     message: str = ""
     stderr_tail: str = ""
+    out_of_reach: bool = False  #: an input, of this client
 
     def document(self) -> Document:
         """The `exit` of a workunit's document."""
@@ -82,7 +84,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     else:
         _try_again(state, ctx, unit, failure.kind)
     if client is not None:
-        broken = blame(state, unit, client, failure.kind)
+        broken = blame(state, unit, client, failure.kind, out_of_reach=failure.out_of_reach)
         if broken:
             put_aside(state, ctx, client, broken)
 

@@ -195,13 +195,22 @@ class AweEnv:
         return self._http
 
     def start_client(
-        self, *flags: str, slots: int = 2, group: str = "default", apps: str = "*", server: str = ""
+        self,
+        *flags: str,
+        slots: int = 2,
+        group: str = "default",
+        apps: str = "*",
+        server: str = "",
+        under: Sequence[str] = (),
     ) -> Process:
-        """Start an awe-client; `server` is its way to the server, if that is not the direct one."""
+        """Start an awe-client; `server` is its way to the server, if that is not the direct one.
+
+        `under`: a command that runs it.
+        """
         number = len(self.clients) + 1
         work = self.home / f"client-{number}"
         argv = [
-            str(BIN / "awe-client"), "run", "--server", server or self.server.url,
+            *under, str(BIN / "awe-client"), "run", "--server", server or self.server.url,
             "--group", group, "--apps", apps, "--slots", str(slots), "--work", str(work), *flags,
         ]  # fmt: skip
         client = Process(argv, self.home / f"client-{number}-log", self.client_env)

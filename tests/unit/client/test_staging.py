@@ -13,8 +13,8 @@ import pytest
 
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outputs import Found
-from awe_client.daemon.shared_files import OutOfReach
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
+from awe_client.sdk.download_errors import OutOfReach
 from shared_models.ids import TaskId
 from shared_models.staging import stage_folder, stage_path
 from tests.support.eventually import eventually

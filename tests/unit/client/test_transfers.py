@@ -51,7 +51,8 @@ def md5_of(data: bytes) -> str:
 @contextlib.asynccontextmanager
 async def sources_for(server_url: str = "http://127.0.0.1:9", **more: Any) -> AsyncIterator[Sources]:
     """Sources that are quick to try again."""
-    servers = Servers([server_url], authorization="", transfer_timeout_s=5.0, transfers=8)
+    transfers = more.pop("transfers", 8)
+    servers = Servers([server_url], authorization="", transfer_timeout_s=5.0, transfers=transfers)
     sources = Sources(servers, **({"timeout_s": 5.0, "retry_base_s": 0.001} | more))
     try:
         yield sources

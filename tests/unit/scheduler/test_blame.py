@@ -2,8 +2,10 @@
 
 import pytest
 
+from awe_server.scheduler.failure import MAX_NODE_FAILURES
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import Client, Job
+from awe_server.scheduler.why import why_job
 from shared_models.ids import ClientId
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState
 from tests.builders import Stored, World, a_job, snapshot
@@ -175,6 +177,69 @@ class TestOnlyChoice:
         world.submit(a_job().task("t", parts=9))
         fail_some(world, "c1", 5)
         assert not client.suspended
+
+
+class TestOutOfReach:
+    """What one client may not read or does not see is another's to fetch, and on nobody's account."""
+
+    TEXT = "cannot fetch s3://theirs/x: the store refuses access with the credentials of this machine"
+
+    def fail(self, world: World, client: str, count: int) -> None:
+        for grant in world.checkout(client, want=count):
+            world.fail(grant.unit, K.NODE, message=self.TEXT, out_of_reach=True)
+
+    def test_it_is_offered_to_others_first(self, world: World) -> None:
+        first = world.client("c1")
+        world.client("c2")
+        job = world.submit(a_job().task("t"))
+        unit = world.take("c1")
+        world.fail(unit, K.NODE, out_of_reach=True)
+        assert (unit.failed, unit.node_failures, list(first.skip), first.blamed) == (0, 1, [unit.id], {})
+        world.pass_s(2)
+        assert world.checkout("c1") == []
+        world.done(world.take("c2"))
+        assert job.tasks[0].done == 1
+
+    def test_no_number_of_them_suspends_a_client(self, world: World) -> None:
+        for name in ("c1", "c2"):
+            world.client(name)
+        for _ in range(6):
+            world.submit(a_job().task("t", parts=3))
+        for name in ("c1", "c2"):
+            self.fail(world, name, 9)
+        assert suspended(world) == []
+        assert [world.state.clients[ClientId(name)].total_failed for name in ("c1", "c2")] == [9, 9]
+
+    def test_it_proves_nothing_about_what_others_failed_to_start(self, world: World) -> None:
+        first = world.client("c1")
+        world.client("c2")
+        world.submit(a_job().task("t"))
+        unit = world.take("c1")
+        world.fail(unit, K.NODE)
+        world.pass_s(2)
+        self.fail(world, "c2", 1)
+        assert list(first.blamed) == [unit.id]
+
+    def test_a_job_that_nobody_can_serve_says_why_and_ends(self, world: World) -> None:
+        world.client("c1")
+        world.client("c2")
+        job = world.submit(a_job().task("t"))
+        tries = 0
+        while job.state is not JobState.SUSPEND:
+            for client in ("c1", "c2"):
+                world.exchange(client)
+                self.fail(world, client, 1)
+            tries = sum(unit.node_failures for unit in job.tasks[0].units.values())
+            if job.state is JobState.IN_PROGRESS:
+                reasons = [row["reason"] for row in why_job(world.state, world.ctx, job.id)]
+                assert any(self.TEXT in reason for reason in reasons), reasons
+            world.pass_s(1)
+        assert tries == MAX_NODE_FAILURES
+        assert world.now_s > 300  # not in a quick loop
+        assert job.notes.endswith(
+            f"could not be started {MAX_NODE_FAILURES} times. msg from client: {self.TEXT}"
+        )
+        assert suspended(world) == []
 
 
 class TestBlackHole:

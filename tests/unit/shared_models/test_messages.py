@@ -170,6 +170,7 @@ def test_refused_exchange(changes: dict[str, Any], problem: str) -> None:
             {"perf": {f"k{i}": 1 for i in range(MAX_PERF_KEYS + 1)}},
             f"perf: has more than {MAX_PERF_KEYS} entries",
         ),
+        ({"out_of_reach": "yes"}, "out_of_reach: must be true or false"),
         ({"outputs": {}}, "outputs: must be a list"),
         ({"outputs": [{}] * (MAX_IO + 1)}, f"outputs: has more than {MAX_IO} entries"),
         ({"outputs": ["a"]}, "outputs[0]: must be an object {filename, size, md5}"),
@@ -204,6 +205,11 @@ def test_a_wish_to_wait_is_cut_to_the_longest_wait() -> None:
 def test_only_a_failure_has_a_kind() -> None:
     assert report(outcome="done", kind="signal").kind is None
     assert report(outcome="released", kind="lost").kind is None
+
+
+def test_an_input_may_be_out_of_reach() -> None:
+    assert report(kind="node", out_of_reach=True).out_of_reach
+    assert not report(kind="node").out_of_reach
 
 
 def test_long_texts_are_cut() -> None:

@@ -25,7 +25,7 @@ from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted
 from awe_client.sdk.threads import file_work
 from shared_models.archives import is_archive, is_pattern
-from shared_models.errors import AweError
+from shared_models.errors import AweError, ServerUnreachable
 from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
@@ -187,7 +187,7 @@ class Fetcher:
             try:
                 return await server.get_node(base.removeprefix("/node/"))
             except AweError as exc:
-                if not exc.retryable:
+                if not (exc.retryable or isinstance(exc, ServerUnreachable)):
                     raise StepError(
                         FailureKind.INPUT, f"cannot read the attributes of {base}: {exc}"
                     ) from exc

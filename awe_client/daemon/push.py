@@ -27,7 +27,7 @@ from awe_client.sdk.download_errors import OutOfReach
 from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
-from shared_models.errors import AweError, LeaseLost, NotFound
+from shared_models.errors import AweError, LeaseLost, NotFound, ServerUnreachable, ShuttingDown
 from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
@@ -175,7 +175,7 @@ class Pusher:
     async def _insist(
         self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str, patience: Patience | None = None
     ) -> T:
-        """Repeat a call until the server answers. Raises LeaseLost, and StepError for a refusal."""
+        """Repeat a call until an awe-server answers. Raises LeaseLost, and StepError for a refusal."""
         patience = patience or Patience()
         while True:
             server = self._servers.current
@@ -188,11 +188,13 @@ class Pusher:
                     raise LeaseLost(str(exc)) from exc
                 raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
             except AweError as exc:
+                # Nobody answered, or a stranger did: a proxy that has no server behind it at the moment.
+                no_server = isinstance(exc, ServerUnreachable)
                 # An internal error of the server may pass, or be told again for ever.
                 passing = worth_retrying(exc.fields.get("status", 0)) and patience.failures < INTERNAL_ERRORS
-                if not (exc.retryable or passing):
+                if not (exc.retryable or no_server or passing):
                     raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
-                if exc.code in ("server_unreachable", "shutting_down"):
+                if no_server or isinstance(exc, ShuttingDown):
                     self._servers.failed(server)
                 log.info("push_retried", extra={"what": what, "error": str(exc)})
                 await patience.wait(exc)

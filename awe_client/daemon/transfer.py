@@ -1,10 +1,10 @@
 """Get one source into one file, with the patience that its kind of source deserves.
 
 Our own server may be away for hours: that is nobody's fault, so it is waited for as long as the attempt is
-held. Others get a bounded number of tries in a row without a byte of progress; then the input is at fault,
-and the report says what was seen. Tried again is only what may go better: lost and cut connections, 408, 425,
-429, 5xx (no sooner than Retry-After says, within bounds), and wrong bytes, once. Not: other refusals, and a
-source that is not any more what the server saw.
+held, also while a proxy answers in its place. Others get a bounded number of tries in a row without a byte of
+progress; then the input is at fault, and the report says what was seen. Tried again is only what may go
+better: lost and cut connections, 408, 425, 429, 5xx (no sooner than Retry-After says, within bounds), and
+wrong bytes, once. Not: other refusals, and a source that is not any more what the server saw.
 
 What this machine lacks (descriptors, room, a way to the host) is not the input's fault, nor is what it may
 not read or does not see: another client may.
@@ -141,9 +141,11 @@ class Sources:
                     patience.reset()
                 # Our own server's internal errors do not go away by waiting for hours.
                 bounded = not own or exc.fields.get("status") == 500
-                if not exc.retryable or (bounded and patience.failures + 1 >= FOREIGN_ATTEMPTS):
+                no_server = isinstance(exc, ServerUnreachable)
+                tries = patience.failures + 1
+                if not (exc.retryable or no_server) or (bounded and tries >= FOREIGN_ATTEMPTS):
                     raise _gave_up(url, exc, is_shock=is_shock) from exc
-                if exc.code == ServerUnreachable.code:
+                if no_server:
                     self._servers.failed(server)
             except OSError as exc:
                 raise disk_error(exc, target.name) from exc

@@ -17,7 +17,7 @@ import httpx
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Asked, Opener, Reply
 from awe_client.sdk.download_errors import NotSeen, SourceBusy, SourceChanged
-from awe_client.sdk.transport import cause_of, raise_for_error, system_error
+from awe_client.sdk.transport import cause_of, raise_for_error, refuse_strangers, system_error
 from shared_models.errors import AweError, BadRequest
 from shared_models.versions import only_if, web_version
 
@@ -44,15 +44,20 @@ def unreachable(exc: httpx.RequestError) -> AweError:
     return error(cause_of(exc))
 
 
-def http_opener(get: Get, failed: Callable[[httpx.RequestError], AweError] = unreachable) -> Opener:
-    """Make a source of what `get` opens; `failed` words the errors of connections."""
+def http_opener(
+    get: Get, failed: Callable[[httpx.RequestError], AweError] = unreachable, *, is_own: bool = False
+) -> Opener:
+    """Make a source of what `get` opens; `failed` words the errors of connections.
+
+    `is_own`: it is an awe-server; who answers in its place is no source (NotAnAweServer).
+    """
 
     @asynccontextmanager
     async def open_once(asked: Asked) -> AsyncIterator[Reply]:
         try:
             async with get(headers_of(asked)) as response:
                 if response.status_code >= 300:
-                    yield await _beyond_the_end(response, asked)
+                    yield await _beyond_the_end(response, asked, is_own=is_own)
                 else:
                     yield _reply(response, asked)
         except httpx.UnsupportedProtocol as exc:
@@ -92,15 +97,15 @@ def _reply(response: httpx.Response, asked: Asked) -> Reply:
     return Reply(response.aiter_raw(), offset, left, version)
 
 
-async def _beyond_the_end(response: httpx.Response, asked: Asked) -> Reply:
+async def _beyond_the_end(response: httpx.Response, asked: Asked, *, is_own: bool) -> Reply:
     """A resumed download may have been complete already; everything else that is no success is raised."""
     found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
     if response.status_code == 416 and found and found["size"] == str(asked.offset) and asked.length < 0:
         return Reply(_nothing(), asked.offset, 0, asked.etag)
-    await _refuse(response)
+    await _refuse(response, is_own=is_own)
 
 
-async def _refuse(response: httpx.Response) -> NoReturn:
+async def _refuse(response: httpx.Response, *, is_own: bool) -> NoReturn:
     """Raise what a reply means that is no success: worth another try or not, with a piece of its text."""
     status = response.status_code
     if status == 412:
@@ -115,6 +120,8 @@ async def _refuse(response: httpx.Response) -> NoReturn:
         status, headers=headers, content=body[:_MAX_REFUSAL_BYTES], request=response.request,
         extensions={"reason_phrase": response.reason_phrase.encode()},
     )  # fmt: skip
+    if is_own:
+        refuse_strangers(read)
     try:
         raise_for_error(read)
     except AweError as exc:

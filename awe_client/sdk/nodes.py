@@ -211,7 +211,7 @@ class NodeCalls:
         def get(headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
             return self._transport.stream("GET", path, headers=headers)
 
-        return http_opener(get, self._transport.unreachable)
+        return http_opener(get, self._transport.unreachable, is_own=True)
 
     async def set_node_expiration(self, node_id: str, expiration: str) -> NodeView:
         """Let a node go `30M`, `12H` or `3D` from now, or never (an empty text)."""

@@ -137,7 +137,7 @@ class Transport:
             try:
                 request = self._request(method, path, options)
                 reply = await self._http.send(request)
-                _refuse_strangers(reply)
+                refuse_strangers(reply)
                 raise_for_error(reply)
                 return reply
             except httpx.TransportError as exc:
@@ -235,12 +235,14 @@ def decode(reply: httpx.Response, *, bare: bool = False) -> dict[str, Any]:
     return body
 
 
-def _refuse_strangers(reply: httpx.Response) -> None:
+def refuse_strangers(reply: httpx.Response) -> None:
     """Tell "no such job" from "no such route": the latter is said without an envelope.
 
-    Raises NotAnAweServer.
+    So does a proxy that has no server behind it at the moment, and one that leads elsewhere. Raises
+    NotAnAweServer.
     """
-    if reply.status_code in _NO_SUCH_ROUTE and _envelope_of(reply) is None:
+    elsewhere = 300 <= reply.status_code < 400 or reply.status_code in _NO_SUCH_ROUTE
+    if elsewhere and _envelope_of(reply) is None:
         raise _stranger(reply)
 
 
@@ -283,7 +285,9 @@ def _error_of(reply: httpx.Response) -> AweError:
     envelope = _envelope_of(reply)
     if envelope is None:
         text = f"{reply.status_code} {reply.reason_phrase} from {shown(str(reply.request.url))}"
-        return _BY_STATUS.get(reply.status_code, AweError)(text)
+        # Proxies have numbers of their own for a server that is away.
+        otherwise = Unavailable if reply.status_code > 501 else AweError
+        return _BY_STATUS.get(reply.status_code, otherwise)(text)
     raw = envelope.get("error") or [reply.reason_phrase]
     texts = [str(text) for text in raw] if isinstance(raw, list) else [str(raw)]
     code = envelope.get("code")

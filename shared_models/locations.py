@@ -37,7 +37,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _WEB_SCHEMES = ("http", "https")
 _LOGIN = (
     "holds a user name or password, which everybody who sees the job would see; "
-    "servers and clients have logins in their own configuration"
+    "servers and clients have logins in their own configuration, and Shocks are sent the job's data token"
 )
 _SCHEMES = (*_WEB_SCHEMES, "file", *OBJECT_SCHEMES)
 

@@ -106,6 +106,7 @@ class TaskForClient(TypedDict):
     info: dict[str, Any]
     cmd: dict[str, Any]
     private_env: dict[str, str]
+    datatoken: NotRequired[str]  #: of the job, if files come from other Shocks
     inputs: list[dict[str, Any]]  #: `url` of an own node is relative: `/node/<id>?download`
     outputs: list[dict[str, Any]]
     predata: list[dict[str, Any]]

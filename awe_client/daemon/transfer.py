@@ -88,12 +88,16 @@ class Sources:
         on_progress: Progress | None = None,
         *,
         is_shock: bool = False,
+        datatoken: str = "",
     ) -> Downloaded:
-        """Fetch until it is there. Raises StepError."""
+        """Fetch until it is there. Raises StepError.
+
+        `datatoken` of the job is for Shocks that give nothing without one, and for nobody else.
+        """
         if is_file_url(url) and not (wanted.gunzip or wanted.md5):
             return await self._insist(url, target, lambda: self._files.copy(url, target, wanted, on_progress))
         try:
-            opener = self._opener(url, is_shock=is_shock)
+            opener = self._opener(url, datatoken, is_shock=is_shock)
         except (AweError, httpx.InvalidURL, UnicodeError) as exc:
             raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {exc}") from exc
         download = Download(target, wanted, on_progress)
@@ -152,7 +156,7 @@ class Sources:
             log.info("fetch_retried", extra={"url": shown(url), "error": str(error)})
             await patience.wait(error)
 
-    def _opener(self, url: str, *, is_shock: bool) -> Opener:
+    def _opener(self, url: str, datatoken: str, *, is_shock: bool) -> Opener:
         """Make a source of an address. Raises AweError, InvalidURL, UnicodeError if nobody can open it."""
         if url.startswith("/"):
             # Whichever server is the current one when it is asked.
@@ -166,7 +170,11 @@ class Sources:
         address = httpx.URL(url)
         _ = address.host  # its letters may be none: better said here than in the middle of a request
         if is_shock:
-            return shock_opener(lambda stretch: self._client().stream("GET", stretch), url)
+            return shock_opener(
+                lambda stretch, headers: self._client().stream("GET", stretch, headers=headers),
+                url,
+                datatoken,
+            )
         return http_opener(lambda headers: self._client().stream("GET", address, headers=headers))
 
     def _client(self) -> httpx.AsyncClient:
@@ -182,7 +190,8 @@ class Sources:
 def _gave_up(url: str, exc: AweError, *, is_shock: bool) -> StepError:
     """Who is at fault for a source that cannot be had.
 
-    Another client may see what this one does not, and have other credentials; at a Shock none has any.
+    Another client may see what this one does not, and have other credentials; a Shock is shown those of the
+    job, whoever asks.
     """
     refused = isinstance(exc, Unauthenticated | Forbidden) or exc.fields.get("status") == 407
     message = f"cannot fetch {shown(url)}: {exc}"

@@ -197,7 +197,7 @@ def task_for_client(task: Task) -> Document:
     """What all workunits of a task share; files of our own node store have an address without a host."""
     part = task.partinfo if task.is_split else None
     cut = cut_names(part)
-    return {
+    shown = {
         "id": task.id,
         "jobid": task.job.id,
         "task_name": task.name,
@@ -216,6 +216,14 @@ def task_for_client(task: Task) -> Document:
         "time_limit_s": task.time_limit_s,
         "keep_failed": task.keep_failed,
     }
+    if task.job.datatoken and any(_is_in_shock(io) for io in (*task.inputs, *task.predata)):
+        shown["datatoken"] = task.job.datatoken
+    return shown
+
+
+def _is_in_shock(io: Document) -> bool:
+    """Whether a client reads the file, or its attributes, in another Shock."""
+    return bool(io.get("host") and io.get("node"))
 
 
 def _output(io: Document) -> Document:

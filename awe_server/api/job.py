@@ -95,8 +95,8 @@ async def submit(
 
 def _token(text: str) -> str:
     """A data token that can be kept and handed on in a header. Raises BadRequest, without showing it."""
-    if len(text) > MAX_TOKEN_CHARS or not text.isprintable():
-        raise BadRequest(f"Datatoken: at most {MAX_TOKEN_CHARS} printable characters")
+    if len(text) > MAX_TOKEN_CHARS or not (text.isascii() and text.isprintable()):
+        raise BadRequest(f"Datatoken: at most {MAX_TOKEN_CHARS} printable ASCII characters")
     return text
 
 

@@ -140,7 +140,8 @@ class Cuts:
 
     async def _rebuild(self, task: Task, io: Document, part: Document) -> None:
         name, generation = io["filename"], task.generation
-        place = self._foreign.place(io, Fact(io["size"], version=io.get("_version", "")))
+        then = Fact(io["size"], version=io.get("_version", ""))
+        place = self._foreign.place(io, then, task.job.datatoken)
         try:
             fact = await self._indexes.build(io["_index"], place, part["index"], name)
             cut_by = part["totalindex"] * group_size(part)
@@ -168,7 +169,7 @@ class Cuts:
     async def _look(self, task: Task, io: Document) -> None:
         name, generation = io["filename"], task.generation
         try:
-            if _is_same(await self._foreign.look(io, to_cut=True), io):
+            if _is_same(await self._foreign.look(io, token=task.job.datatoken, to_cut=True), io):
                 return
             problem = "was changed after it was cut: recompute the task to cut it again"
         except Unknown:

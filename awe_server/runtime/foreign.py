@@ -80,10 +80,11 @@ class ForeignFiles:
         self._down: dict[str, tuple[float, str]] = {}  #: hosts that did not answer: until when, and why
         self._gates: dict[str, tuple[asyncio.Semaphore, int]] = {}  #: and how many hold or wait for each
 
-    async def look(self, io: Document, *, to_cut: bool = False) -> Fact:
+    async def look(self, io: Document, *, token: str = "", to_cut: bool = False) -> Fact:
         """What there is to know of a file; `to_cut` if it matters whether pieces of it can be read.
 
-        Raises Unknown; SourceMissing if it is not there; Forbidden if it is not below a root.
+        `token`: the job's data token, for Shocks that want one. Raises Unknown; SourceMissing if it is not
+        there; Forbidden if it is not below a root.
         """
         host = host_of(io)
         self._check_up(host)
@@ -92,22 +93,22 @@ class ForeignFiles:
         try:
             async with gate:
                 self._check_up(host)
-                return await self._ask(io, host, to_cut=to_cut)
+                return await self._ask(io, host, token, to_cut=to_cut)
         finally:
             gate, users = self._gates.pop(host)
             if users > 1:
                 self._gates[host] = (gate, users - 1)
 
-    def place(self, io: Document, fact: Fact) -> Place:
+    def place(self, io: Document, fact: Fact, token: str) -> Place:
         """Where pieces of a file that was looked at are read."""
         kind = kind_of(io)
-        return Place(
-            kind, io["url"], fact.size_bytes, fact.version, self._file_roots if kind == "file" else ()
-        )
+        roots = self._file_roots if kind == "file" else ()
+        token = token if kind == "shock" else ""
+        return Place(kind, io["url"], fact.size_bytes, fact.version, roots, token)
 
-    async def shock_units(self, io: Document, kind: str) -> int:
+    async def shock_units(self, io: Document, kind: str, token: str) -> int:
         """Have another Shock index a node of it; how many units. Raises shock.NotBuilt, SourceUnreachable."""
-        return await shock.build_index(self._http, node_url(io), kind)
+        return await shock.build_index(self._http, node_url(io), kind, token)
 
     def _check_up(self, host: str) -> None:
         until_s, reason = self._down.get(host, (0.0, ""))
@@ -115,10 +116,10 @@ class ForeignFiles:
             raise Away(reason)
         self._down.pop(host, None)
 
-    async def _ask(self, io: Document, host: str, *, to_cut: bool) -> Fact:
+    async def _ask(self, io: Document, host: str, token: str, *, to_cut: bool) -> Fact:
         try:
             async with asyncio.timeout(LOOK_S):
-                return await self._look(io, to_cut=to_cut)
+                return await self._look(io, token, to_cut=to_cut)
         except (TimeoutError, httpx.TimeoutException):
             raise self._is_down(host, f"no answer from {host} in {LOOK_S:g} s") from None
         except httpx.TransportError as exc:
@@ -132,7 +133,7 @@ class ForeignFiles:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as exc:
             raise Unknown(f"{host} does not tell it ({text_of(exc)})") from exc
 
-    async def _look(self, io: Document, *, to_cut: bool) -> Fact:
+    async def _look(self, io: Document, token: str, *, to_cut: bool) -> Fact:
         kind = kind_of(io)
         if kind == "file":
             return await self._root_threads.run(
@@ -141,7 +142,7 @@ class ForeignFiles:
         if kind == "object":
             return await objects.look(self._objects, io["url"])
         if kind == "shock":
-            return await shock.look(self._http, node_url(io))
+            return await shock.look(self._http, node_url(io), token)
         return await web.look(self._http, io["url"], to_cut=to_cut)
 
     def _is_down(self, host: str, reason: str) -> Away:

@@ -50,6 +50,7 @@ class Looked:
         default_factory=dict
     )  #: of files that are cut, with their key
     indexed: set[tuple[str, str]] = field(default_factory=set)  #: files and kinds of which we have an index
+    token: str = field(default="", repr=False)  #: the job's data token
 
     def input(self, io: Document, kind: str = "") -> InputFact:
         """The fact for the scheduler, about a file that is cut by such an index, if it is cut."""
@@ -91,19 +92,19 @@ class ForeignInputs:
         """The task waits no more."""
         self._since.pop(task.id, None)
 
-    async def look(self, files: Sequence[Document], cut: Collection[str]) -> Looked:
-        """Look at all files at once.
+    async def look(self, files: Sequence[Document], cut: Collection[str], token: str) -> Looked:
+        """Look at all files at once; `token` is the job's data token.
 
         Raises Refused if one is not there; SourceUnreachable if nothing can be found out now about one of
         those that are to be cut.
         """
-        looked = Looked()
+        looked = Looked(token=token)
         away: list[str] = []
 
         async def ask(io: Document) -> None:
             name = io["filename"]
             try:
-                looked.facts[name] = await self._foreign.look(io, to_cut=name in cut)
+                looked.facts[name] = await self._foreign.look(io, token=token, to_cut=name in cut)
             except (SourceMissing, Forbidden) as exc:
                 refused.append(f"input file {name} not available: {exc.message}")
             except Unknown as exc:
@@ -143,7 +144,7 @@ class ForeignInputs:
             raise Uncut(f"the host of {name} sends no pieces of it")
         if kind_of(io) == "shock":
             try:
-                return IndexFact(kind, await self._foreign.shock_units(io, kind), "")
+                return IndexFact(kind, await self._foreign.shock_units(io, kind, looked.token), "")
             except NotBuilt as exc:
                 log.info("shock_builds_no_index", extra={"file": name, "index": kind, "reason": str(exc)})
         index = await self._build(name, kind, *self._place(io, fact, looked))
@@ -164,7 +165,7 @@ class ForeignInputs:
         if fact is not None and fact.size_bytes == 0:
             return ""
         try:
-            await self._foreign.shock_units(io, io["shockindex"])
+            await self._foreign.shock_units(io, io["shockindex"], looked.token)
         except NotBuilt as exc:
             return str(exc)
         except SourceUnreachable as exc:
@@ -174,7 +175,7 @@ class ForeignInputs:
     def _place(self, io: Document, fact: Fact, looked: Looked) -> tuple[str, Place]:
         name = io["filename"]
         if name not in looked.places:
-            place = self._foreign.place(io, fact)
+            place = self._foreign.place(io, fact, looked.token)
             looked.places[name] = (key_of(place), place)
         return looked.places[name]
 

@@ -95,7 +95,8 @@ class Preparer:
         cut = part_inputs(task) if kinds else []
         facts = {io["filename"]: await self._own(io, found) for io in files if not io["url"]}
         elsewhere = [io for io in files if io["url"]]
-        found.elsewhere = await self._foreign.look(elsewhere, {io["filename"] for io in cut})
+        token = task.job.datatoken
+        found.elsewhere = await self._foreign.look(elsewhere, {io["filename"] for io in cut}, token)
         found.notes += [note async for note in self._foreign_notes(elsewhere, found.elsewhere)]
         if kinds:
             await self._choose_index(task, cut, kinds, found)

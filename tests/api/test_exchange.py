@@ -603,3 +603,34 @@ async def test_progress_of_another_form_is_refused(api: Api, native: Native, row
     message = native.message(progress=[row]) | {"request_id": native.request_id + 1}
     [text] = await api.refused("POST", f"/client/{native.id}/exchange", 400, "invalid_document", json=message)
     assert re.match(says, text)
+
+
+SHOCK = {"host": "http://127.0.0.1:9", "node": "7b1de3f2-0000-4000-8000-00000000000a"}
+
+
+@pytest.mark.parametrize(
+    ("files", "token", "is_given"),
+    [
+        ({"inputs": [{"filename": "in", **SHOCK}]}, "canary", True),
+        ({"predata": [{"filename": "in", **SHOCK}]}, "canary", True),
+        ({"inputs": [{"filename": "in", **SHOCK, "nofile": True, "attrfile": "attr.json"}]}, "canary", True),
+        ({"inputs": [{"filename": "in", **SHOCK}]}, "", False),
+        ({"inputs": [{"filename": "in", "url": "http://127.0.0.1:9/x"}]}, "canary", False),
+        ({"outputs": [{"filename": "out", "host": SHOCK["host"]}]}, "canary", False),
+    ],
+    ids=["input", "predata", "attributes", "no token", "web", "output"],
+)
+async def test_only_who_reads_in_another_shock_gets_the_data_token(
+    api: Api, native: Native, files: dict[str, Any], token: str, is_given: bool
+) -> None:
+    document = {"tasks": [{"taskid": "0", "cmd": {"name": "x"}, **files}]}
+    headers = {"Datatoken": token} if token else {}
+    job = await api.ok("POST", "/job", json=document, headers=headers)
+    job = await api.state_of(job, "queued")
+    assert "canary" not in str(job)
+    reply = await native.exchange(want=1)
+    [task] = reply["tasks"].values()
+    assert task.get("datatoken") == (token if is_given else None)
+    assert str(reply).count("canary") == int(is_given)
+    work = await api.ok("GET", f"/work/{job['tasks'][0]['id']}_0")
+    assert "canary" not in str(work)

@@ -170,6 +170,36 @@ async def test_another_shock_that_builds_no_index_is_read_by_stretches(
     assert sum(length for _, length in spans) == len(LARGE)
 
 
+@pytest.mark.parametrize("how", ["their index", "our index", "without a token"])
+async def test_a_private_node_is_cut_with_the_jobs_data_token(
+    api: Api, places: Places, native: Native, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    places.shock.token = "canary"
+    if how == "our index":
+        places.shock.no_index.add("record")
+    document = {"tasks": [a_task(places.put("shock", LARGE))]}
+    headers = {} if how == "without a token" else {"Datatoken": "canary"}
+    job = await api.ok("POST", "/job", json=document, headers=headers)
+    task = await queued(api, job)
+    if how == "without a token":
+        host = places.shock.url.partition("://")[2]
+        why = f"{host}: it cannot be read from the server: its host answers 401 and the job has no data token"
+        assert task["notes"] == (
+            f"size of reads.fastq is not known: {why}; not split: nothing is known of reads.fastq: {why}"
+        )
+        assert task["totalwork"] == 1
+        return
+    assert (task["totalwork"], task["notes"]) == (4, "")
+    work = (await native.fetch())["work"]
+    pieces = [grant["pieces"][0] for grant in work]
+    if how == "their index":
+        assert pieces == [[-1, -1]] * 4
+    else:
+        assert sum(length for _, length in pieces) == len(LARGE)
+        assert len(index_files(api)) == 1
+    assert "canary" not in str(task) + str(index_files(api)) + caplog.text
+
+
 async def test_what_only_our_clients_can_fetch_is_not_for_stock_workers(
     api: Api, places: Places, native: Native
 ) -> None:

@@ -108,6 +108,51 @@ def test_what_is_not_there_is_refused_with_the_reason(site: Site, kind: Kind) ->
     assert "input file reads.fastq not available: there is no such file" in job["notes"]
 
 
+TOKEN = "canary-4711"
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShockServer]:
+    with ShockServer(tmp_path_factory.mktemp("private"), token=TOKEN) as shock:
+        yield shock
+
+
+def private_job(private: ShockServer, parts: int) -> dict[str, Any]:
+    """One that reads nodes as a whole or cut input, as predata, and attributes; and writes there."""
+    url = private.node_url(private.add(LARGE, attributes={"sample": 7}))
+    task: dict[str, Any] = {
+        "taskid": "0",
+        "cmd": {"cmd_script": ["cat reads.fastq > out; cat ref.txt attr.json > seen"]},
+        "inputs": [{"filename": "reads.fastq", "url": url, "attrfile": "attr.json"}],
+        "predata": [{"filename": "ref.txt", "url": private.node_url(private.add(b"reference"))}],
+        "outputs": [{"filename": "out", "host": private.url}, {"filename": "seen"}],
+        "totalwork": parts,
+    }
+    if parts > 1:
+        task["partinfo"] = {"input": "reads.fastq", "index": "record"}
+    return {"tasks": [task]}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_private_nodes_are_read_with_the_jobs_data_token(
+    site: Site, private: ShockServer, parts: int
+) -> None:
+    headers = {"Datatoken": TOKEN}
+    job_id = site.env.data("POST", "/job", json=private_job(private, parts), headers=headers)["id"]
+    out, seen = site.env.wait_for(job_id)["tasks"][0]["outputs"]
+    assert private.content(out["node"]) == LARGE
+    text = site.env.http.get(f"/node/{seen['node']}?download").content
+    assert text == b'reference{"sample": 7}' * parts
+    logs = "".join(path.read_text(errors="replace") for path in site.env.home.rglob("std*") if path.is_file())
+    assert "canary" not in logs + str(site.env.job(job_id))
+
+
+def test_without_a_token_the_job_says_which_host_refused_it(site: Site, private: ShockServer) -> None:
+    job = site.env.wait_for(site.env.submit(private_job(private, 3)), "suspend")
+    assert f"cannot fetch {private.url}/node/" in job["notes"]
+    assert "it answers 401 and the job has no data token" in job["notes"]
+
+
 class Gate:
     """Two workunits go through it, the others wait until it is opened."""
 

@@ -1,6 +1,6 @@
 """What is found out about a file elsewhere, where it is read, and why it may not be."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shared_models.errors import AweError
@@ -30,6 +30,7 @@ class Place:
     size_bytes: int
     version: str
     roots: tuple[str, ...] = ()  #: of a shared file: it has to be below one of these
+    token: str = field(default="", repr=False)  #: the job's data token, for a Shock that wants one
 
 
 class SourceMissing(AweError):

@@ -11,11 +11,12 @@ from typing import Protocol
 
 import httpx
 
-from awe_server.data.sources import web
+from awe_server.data.sources import shock, web
 from awe_server.data.sources.asking import PLAIN
 from awe_server.data.sources.facts import NoRanges, Place, SourceRefused, SourceUnreachable
 from awe_server.data.sources.objects import StoredObject
 from awe_server.data.sources.shared import SharedFile
+from shared_models.data_tokens import WANTS_LOGIN, authorization
 from shared_models.limits import MIB
 
 AHEAD_BYTES = 8 * MIB  #: what is read at once when one read follows the other
@@ -46,6 +47,7 @@ class WebFile:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._http = httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers=PLAIN)
+        self._login: dict[str, str] = {}  #: shown once its Shock wants one
 
     def fetch(self, offset: int, length: int) -> bytes:
         """Exactly these bytes. Raises NoRanges, SourceChanged, SourceRefused, SourceUnreachable, …"""
@@ -54,9 +56,9 @@ class WebFile:
         if place.kind == "shock":
             url, headers = url.copy_merge_params({"seek": str(offset), "length": str(length)}), {}
         try:
-            with self._http.stream("GET", url, headers=headers) as reply:
+            with self._reply(url, headers) as reply:
                 if place.kind == "shock":
-                    _check_stretch(reply, length)
+                    _check_stretch(reply, length, place.token)
                 else:
                     web.check_piece(reply, place.version, offset, length, place.size_bytes)
                 return _body(reply, length)
@@ -64,6 +66,16 @@ class WebFile:
             raise SourceUnreachable(reason=str(exc)[:200] or type(exc).__name__) from exc
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise SourceRefused(reason=str(exc)[:200] or type(exc).__name__) from exc
+
+    @contextmanager
+    def _reply(self, url: httpx.URL, headers: dict[str, str]) -> Iterator[httpx.Response]:
+        """The answer to anybody, or else to who shows the token."""
+        while True:
+            with self._http.stream("GET", url, headers={**headers, **self._login}) as reply:
+                if self._login or not self._place.token or reply.status_code not in WANTS_LOGIN:
+                    yield reply
+                    return
+            self._login = {"Authorization": authorization(self._place.token)}
 
     def check(self) -> None:
         """Each piece was of the one version."""
@@ -73,9 +85,9 @@ class WebFile:
         self._http.close()
 
 
-def _check_stretch(reply: httpx.Response, length: int) -> None:
+def _check_stretch(reply: httpx.Response, length: int, token: str) -> None:
     if not reply.is_success:
-        raise web.refusal(reply.status_code)
+        raise shock.refused(reply.status_code, token)
     if reply.headers.get("content-length", str(length)) != str(length):
         raise NoRanges(reason="its Shock sends other pieces than it is asked for")
 

@@ -2,6 +2,9 @@
 
 A node's file never changes once it is there. Shock knows no Range: a stretch is asked for by `seek` and
 `length`. While parts of a file are joined or an index is built, the document says that they are locked.
+
+The data token of the job that asks is shown to who gives nothing without: a Shock without users refuses every
+token. A redirect to another host does not take it along.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import orjson
 from awe_server.data.sources.asking import MAX_REPLY_BYTES, send, text_of
 from awe_server.data.sources.facts import Fact, SourceMissing, SourceRefused, SourceUnreachable, size_of
 from awe_server.data.sources.web import refusal
+from shared_models.data_tokens import WANTS_LOGIN, answer_to, authorization, without
 
 BUILD_S = 3600.0  #: how long an index that is being built is waited for
 _FIRST_PAUSE_S = 0.1
@@ -24,13 +28,13 @@ class NotBuilt(Exception):
     """The other Shock has no such index and does not make one; the text says why."""
 
 
-async def look(http: httpx.AsyncClient, node_url: str) -> Fact:
+async def look(http: httpx.AsyncClient, node_url: str, token: str = "") -> Fact:
     """Read the node's document, `<host>/node/<id>`.
 
     Raises SourceMissing, SourceRefused, SourceUnreachable, and as `send`; ValueError, KeyError, TypeError if
     it makes no sense.
     """
-    file = (await _document(http, node_url))["file"]
+    file = (await _Node(http, node_url, token).document())["file"]
     size, checksum = size_of(file["size"]), file.get("checksum")
     if file.get("locked"):
         raise SourceUnreachable(reason="its Shock still joins its parts")
@@ -40,7 +44,7 @@ async def look(http: httpx.AsyncClient, node_url: str) -> Fact:
     return Fact(size, md5=md5 if isinstance(md5, str) else "", ranged=True)
 
 
-async def build_index(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
+async def build_index(http: httpx.AsyncClient, node_url: str, kind: str, token: str = "") -> int:
     """Have the other Shock index a node, unless it has; how many units there are.
 
     Raises NotBuilt, SourceUnreachable.
@@ -48,7 +52,7 @@ async def build_index(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
     scope = asyncio.timeout(BUILD_S)
     try:
         async with scope:
-            return await _build(http, node_url, kind)
+            return await _build(_Node(http, node_url, token), kind)
     except (TimeoutError, httpx.TransportError) as exc:
         if scope.expired():
             raise NotBuilt(f"it was not built in {BUILD_S:g} s") from exc
@@ -59,18 +63,18 @@ async def build_index(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
         raise NotBuilt(text_of(exc)) from exc
 
 
-async def _build(http: httpx.AsyncClient, node_url: str, kind: str) -> int:
-    units = _units(await _document(http, node_url), kind)
+async def _build(node: "_Node", kind: str) -> int:
+    units = _units(await node.document(), kind)
     if units is None:
-        reply, body = await _ask(http, "PUT", f"{node_url}/index/{kind}")
-        units = _units(await _document(http, node_url), kind)
+        why_not = await node.ask_for_index(kind)
+        units = _units(await node.document(), kind)
         if units is None:
-            raise NotBuilt(_words(reply, body))
+            raise NotBuilt(why_not)
     pause_s = _FIRST_PAUSE_S
     while units == 0:
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-        units = _units(await _document(http, node_url), kind)
+        units = _units(await node.document(), kind)
     if units is None:
         raise NotBuilt("it went away while it was being built")
     return units
@@ -92,26 +96,44 @@ def _units(document: dict[str, Any], kind: str) -> int | None:
     return units
 
 
-async def _document(http: httpx.AsyncClient, node_url: str) -> dict[str, Any]:
-    reply, body = await _ask(http, "GET", node_url)
-    if not reply.is_success:
-        raise refusal(reply.status_code)
-    data = orjson.loads(body)["data"]
-    if not isinstance(data, dict):
-        raise TypeError("its reply is no node's document")
-    return data
+def refused(status: int, token: str) -> SourceMissing | SourceRefused | SourceUnreachable:
+    """What a status means that is no success, and whether a token was shown."""
+    if status in WANTS_LOGIN:
+        return SourceRefused(reason=f"its host answers {status} {answer_to(token)}")
+    return refusal(status)
 
 
-async def _ask(http: httpx.AsyncClient, method: str, url: str) -> tuple[httpx.Response, bytes]:
-    async with asyncio.timeout(_ASK_S):
-        return await send(http, method, url, limit=MAX_REPLY_BYTES)
+class _Node:
+    """One node of another Shock, as it is asked for one job."""
 
+    def __init__(self, http: httpx.AsyncClient, url: str, token: str) -> None:
+        self._http = http
+        self._url = url
+        self._token = token
 
-def _words(reply: httpx.Response, body: bytes) -> str:
-    """What Shock says about a request that it refuses."""
-    try:
-        error = orjson.loads(body)["error"]
-        text = "; ".join(map(str, error)) if isinstance(error, list) else str(error)
-    except (ValueError, KeyError, TypeError):
-        text = ""
-    return text[:200] or f"its host answers {reply.status_code}"
+    async def document(self) -> dict[str, Any]:
+        reply, body = await self._ask("GET", self._url)
+        if not reply.is_success:
+            raise refused(reply.status_code, self._token)
+        data = orjson.loads(body)["data"]
+        if not isinstance(data, dict):
+            raise TypeError("its reply is no node's document")
+        return data
+
+    async def ask_for_index(self, kind: str) -> str:
+        """Have it built; what Shock says, which matters if it is not."""
+        reply, body = await self._ask("PUT", f"{self._url}/index/{kind}")
+        try:
+            error = orjson.loads(body)["error"]
+            text = "; ".join(map(str, error)) if isinstance(error, list) else str(error)
+        except (ValueError, KeyError, TypeError):
+            text = ""
+        return without(self._token, text)[:200] or f"its host answers {reply.status_code}"
+
+    async def _ask(self, method: str, url: str) -> tuple[httpx.Response, bytes]:
+        async with asyncio.timeout(_ASK_S):
+            reply, body = await send(self._http, method, url, limit=MAX_REPLY_BYTES)
+            if self._token and reply.status_code in WANTS_LOGIN:
+                login = {"Authorization": authorization(self._token)}
+                reply, body = await send(self._http, method, url, headers=login, limit=MAX_REPLY_BYTES)
+            return reply, body

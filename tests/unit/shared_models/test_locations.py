@@ -16,7 +16,7 @@ NO_HOST = "there can be no host '{}'"
 ROOTS = ["/data", "/shared/my files"]
 LOGIN = (
     "holds a user name or password, which everybody who sees the job would see; "
-    "servers and clients have logins in their own configuration"
+    "servers and clients have logins in their own configuration, and Shocks are sent the job's data token"
 )
 
 

@@ -245,6 +245,7 @@ class AweClient:
     copy_node = Blocking(NodeCalls.copy_node)
     upload_node = Blocking(NodeCalls.upload_node)
     upload_output = Blocking(NodeCalls.upload_output)
+    unfinished_output = Blocking(NodeCalls.unfinished_output)
     keep_failed = Blocking(NodeCalls.keep_failed)
     set_output_attributes = Blocking(NodeCalls.set_output_attributes)
     get_node = Blocking(NodeCalls.get_node)

@@ -19,7 +19,7 @@ from awe_client.daemon.progress import Meter
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
 from awe_client.daemon.unpack import Refused, unpack
-from awe_client.daemon.whole_files import WholeFiles, is_shock, whole
+from awe_client.daemon.whole_files import WholeFiles, is_shock, token_of, whole
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted
@@ -162,15 +162,23 @@ class Fetcher:
             index = attempt.task.message.get("index") or "chunkrecord"
             query = urlencode({"index": index, "part": attempt.part})
             url = f"{url}{'&' if '?' in url else '?'}{query}"
-        await self._sources.get(url, target, wanted, meter.follow(name), is_shock=is_shock(entry))
+        await self._sources.get(
+            url,
+            target,
+            wanted,
+            meter.follow(name),
+            is_shock=is_shock(entry),
+            datatoken=token_of(attempt),
+        )
 
     async def _fetch_attributes(self, attempt: Attempt, entry: Mapping[str, Any]) -> None:
         """Write the attributes of the input's node to a file."""
         name, host, node = entry["attrfile"], entry.get("host") or "", entry.get("node") or ""
         if host and node:
             target = place(attempt.directory, name)
-            await self._sources.get(f"{host}/node/{node}", target, Wanted(max_bytes=_MAX_DOCUMENT_BYTES))
-            document = await asyncio.to_thread(_foreign_document, target, f"{host}/node/{node}")
+            url, wanted = f"{host}/node/{node}", Wanted(max_bytes=_MAX_DOCUMENT_BYTES)
+            await self._sources.get(url, target, wanted, is_shock=True, datatoken=token_of(attempt))
+            document = await asyncio.to_thread(_foreign_document, target, url)
             attributes = document.get("attributes")
         else:
             attributes = (await self._node(entry.get("url") or "")).attributes

@@ -39,10 +39,10 @@ class WholeFiles:
 
     async def link(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
         """Link the cache's file; it stays at least until `release`."""
-        key = _key(entry)
-        cached = await self._with_room(lambda: self._use(key, entry, follow))
+        key = _key(attempt, entry)
+        cached = await self._with_room(lambda: self._use(attempt, key, entry, follow))
         if cached is None:
-            await self._with_room(lambda: self._get(entry, target, follow))
+            await self._with_room(lambda: self._get(attempt, entry, target, follow))
             await asyncio.to_thread(target.chmod, 0o444)
             return
         attempt.links.append(Link(entry["filename"], cached.path, cached))
@@ -62,7 +62,7 @@ class WholeFiles:
     ) -> None:
         """Bring a file, to `target` if it is not the cache's, only for `read(path)`."""
         key = self._shared_key(attempt, entry)
-        cached = await self._with_room(lambda: self._use(key, entry, follow)) if key else None
+        cached = await self._with_room(lambda: self._use(attempt, key, entry, follow)) if key else None
         if cached is not None:
             try:
                 await self._read_cached(entry["filename"], cached, read)
@@ -70,7 +70,7 @@ class WholeFiles:
                 self._cache.done(cached)
             return
         try:
-            await self._with_room(lambda: self._get(entry, target, follow))
+            await self._with_room(lambda: self._get(attempt, entry, target, follow))
             await read(target)
         finally:
             await asyncio.shield(asyncio.to_thread(_remove, target))
@@ -103,36 +103,45 @@ class WholeFiles:
     def _shared_key(self, attempt: Attempt, entry: Mapping[str, Any]) -> str:
         """Which entry of the cache a file comes from; "" = it is fetched for this attempt alone."""
         if entry.get("cache"):
-            return _key(entry)
+            return _key(attempt, entry)
         message = attempt.task.message
-        key = _key(entry, message["jobid"])
+        key = _key(attempt, entry, message["jobid"])
         return key if message["totalwork"] > 1 or self._cache.has(key) else ""
 
     async def _copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
         key = self._shared_key(attempt, entry)
-        while key and (cached := await self._use(key, entry, follow)) is not None:
+        while key and (cached := await self._use(attempt, key, entry, follow)) is not None:
             try:
                 await _write(in_thread(copy_file, cached.path, target), target)
                 if await self._cache.check(cached):
                     return  # and what was copied is what it is
             finally:
                 self._cache.done(cached)
-        await self._get(entry, target, follow)
+        await self._get(attempt, entry, target, follow)
 
-    async def _use(self, key: str, entry: Mapping[str, Any], follow: Progress) -> Cached | None:
+    async def _use(
+        self, attempt: Attempt, key: str, entry: Mapping[str, Any], follow: Progress
+    ) -> Cached | None:
         """Use an entry; all who wait for it see how far it is, whoever began to fetch it."""
         followers = self._followers.setdefault(key, Followers())
         followers.join(follow)
         try:
             return await self._cache.use(
-                key, whole(entry).size, lambda path: self._get(entry, path, followers.moved)
+                key, whole(entry).size, lambda path: self._get(attempt, entry, path, followers.moved)
             )
         finally:
             if not followers.leave(follow):
                 del self._followers[key]
 
-    async def _get(self, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
-        await self._sources.get(entry["url"], target, whole(entry), follow, is_shock=is_shock(entry))
+    async def _get(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+        await self._sources.get(
+            entry["url"],
+            target,
+            whole(entry),
+            follow,
+            is_shock=is_shock(entry),
+            datatoken=token_of(attempt),
+        )
 
     async def _with_room(self, bring: Callable[[], Awaitable[T]]) -> T:
         """On a full disk, what the cache keeps for later has to go first."""
@@ -161,12 +170,19 @@ async def _write(writing: Awaitable[None], target: Path) -> None:
         raise disk_error(exc, target.name) from exc
 
 
-def _key(entry: Mapping[str, Any], job: str = "") -> str:
+def _key(attempt: Attempt, entry: Mapping[str, Any], job: str = "") -> str:
     """The entry of a file. Without md5 or any version, it is one only within the job, if that is given.
 
-    `version` is what the server saw before the task started; unlike `etag` it need not be that any more.
+    `version` is what the server saw before the task started; unlike `etag` it need not be that any more. What
+    the server has not seen, perhaps only the job's token opens: then it is nobody's who has another one.
     """
-    return key_of(entry["url"], whole(entry), scope=entry.get("version") or job)
+    token = token_of(attempt) if is_shock(entry) else ""
+    return key_of(entry["url"], whole(entry), scope=entry.get("version") or job or token)
+
+
+def token_of(attempt: Attempt) -> str:
+    """The job's token for other Shocks; "" if it has none."""
+    return attempt.task.message.get("datatoken", "")
 
 
 def is_shock(entry: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from awe_client.daemon.engine import Called, Containers
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError
 from awe_client.sdk.download import known_of
-from shared_models.errors import AweError, InvalidDocument
+from shared_models.errors import AweError, InvalidDocument, ServerUnreachable
 from shared_models.states import FailureKind
 from shared_models.views import NodeView
 
@@ -140,7 +140,7 @@ class Images:
             try:
                 page = await server.list_nodes(where=wanted, limit=1)
             except AweError as exc:
-                if not exc.retryable:
+                if not (exc.retryable or isinstance(exc, ServerUnreachable)):
                     log.warning("images_not_listed", extra={"reason": str(exc)})
                     return None
                 self._servers.failed(server)

@@ -7,6 +7,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.mongo import mongo_server, mongo_url
+from tests.support.s3 import s3_bucket, s3_server
+
+#: Here, once: each module that imported them would start servers of its own.
+__all__ = ["mongo_server", "mongo_url", "s3_bucket", "s3_server"]
+
 #: Their tests share servers that take seconds to start.
 SHARING = ("tests/e2e/", "tests/contract/test_mongo")
 

@@ -15,11 +15,9 @@ from shared_models.versions import file_version
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_bucket, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 from tests.unit.data.samples import READS
-
-__all__ = ["s3_bucket", "s3_server"]
 
 pytestmark = pytest.mark.anyio
 

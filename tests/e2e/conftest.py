@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.mongo import MongoServer, mongo_server
-
-__all__ = ["mongo_server"]
+from tests.support.mongo import MongoServer
 
 
 @pytest.fixture(scope="session", params=["sqlite", "mongodb"])

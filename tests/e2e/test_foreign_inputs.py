@@ -10,11 +10,9 @@ import pytest
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 from tests.unit.data.samples import READS
-
-__all__ = ["s3_server"]
 
 LARGE = READS * 60
 Kind = Literal["web", "shock", "file", "s3"]

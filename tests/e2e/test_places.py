@@ -11,11 +11,9 @@ import pytest
 
 from tests.support.env import AweEnv
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 from tests.unit.data.samples import READS
-
-__all__ = ["s3_server"]
 
 COMPLEMENT = "awk 'NR % 4 == 2 { print; next } { print tolower($0) }' reads.fastq | tr ACGT TGCA > out"
 PARTS = 3

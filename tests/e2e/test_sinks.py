@@ -13,10 +13,8 @@ from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.faults import ALWAYS
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
-
-__all__ = ["s3_server"]
 
 RECORDS = b"".join(b">r%d\nACGT%d\n" % (i, i) for i in range(60))
 SINKS = ("own", "shock", "http", "file", "s3")

@@ -10,9 +10,6 @@ import pytest
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.settings import Settings
 from tests.support.fake_server import FakeServer
-from tests.support.s3 import s3_bucket, s3_server
-
-__all__ = ["s3_bucket", "s3_server"]
 
 MakeDaemon = Callable[..., Daemon]
 

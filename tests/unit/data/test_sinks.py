@@ -28,10 +28,8 @@ from awe_server.data.sinks.web import Web
 from shared_models.errors import NodeNotFound
 from shared_models.limits import MIB
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_bucket, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
-
-__all__ = ["s3_bucket", "s3_server"]
 
 pytestmark = pytest.mark.anyio
 

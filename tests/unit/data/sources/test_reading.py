@@ -27,11 +27,9 @@ from awe_server.data.sources.facts import (
 from awe_server.data.sources.reading import AHEAD_BYTES, ForeignSource, open_source
 from shared_models.errors import AweError, InvalidData
 from tests.support.http_files import HttpFiles
-from tests.support.s3 import S3Server, s3_bucket, s3_server
+from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 from tests.unit.data.samples import READS
-
-__all__ = ["s3_bucket", "s3_server"]
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,7 @@
 """Calls about data nodes (Shock's wire)."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from awe_client.sdk.bodies import CountedBody, FileBody, MultipartBody, Progress
 from awe_client.sdk.download import Download, Downloaded, Opener, known_of
 from awe_client.sdk.download_errors import DownloadCorrupt
 from awe_client.sdk.http_source import http_opener
+from awe_client.sdk.large_files import ABANDONED_AFTER, LargeFile, is_large
 from awe_client.sdk.replies import Page, view
 from awe_client.sdk.transport import Params, Transport, path_segment, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
@@ -40,12 +41,39 @@ class NodeCalls:
 
         `dedup`: keep its bytes once with those of other nodes, if they are the same. `expiration`: `30M`,
         `12H` or `3D` from now, then it goes, unless an unfinished job uses it.
-        Creating is not repeatable on the wire, so it is repeated only if the request was never sent.
+        Creating is not repeatable on the wire, so it is repeated only if the request was never sent. A large
+        file is put into an empty node instead, and goes on where it was cut; should it fail, the node goes.
         """
+        if isinstance(source, Path | str) and await is_large(source):
+            return await self._create_large(source, name, attributes, dedup, expiration, on_progress)
         more = {**_flags(dedup=dedup), **_text("expiration", expiration)}
         body = _upload_body(source, name, attributes, on_progress, more)
         node = await self._transport.call("POST", "/node", content=body, headers=body.headers)
         return view(NodeView, node)
+
+    async def _create_large(
+        self,
+        source: Path | str,
+        name: str | None,
+        attributes: Any | None,
+        dedup: bool,
+        expiration: str,
+        on_progress: Progress | None,
+    ) -> NodeView:
+        node = await self.create_node(attributes=attributes, expiration=ABANDONED_AFTER)
+        params: Params = {
+            "file_name": name or Path(source).name,
+            "dedup": dedup,
+            "expiration": expiration or None,
+            "remove_expiration": not expiration,
+        }
+        file = LargeFile(self._transport, _path(node.id), source, params, on_progress)
+        try:
+            return await file.send()
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(AweError):
+                await self.delete_node(node.id)
+            raise
 
     async def copy_node(
         self, source_id: str, *, name: str = "", indexes: bool = False, expiration: str = ""

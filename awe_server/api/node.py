@@ -18,6 +18,7 @@ from awe_server.api.multipart import is_multipart
 from awe_server.api.node_query import attribute_is, is_range
 from awe_server.api.params import Flag, NoParameters, Paging, Parameters, split_list
 from awe_server.auth import policy
+from awe_server.auth.caller import Caller
 from awe_server.auth.policy import Right
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.services import Services
@@ -199,7 +200,7 @@ class NodeParameters(Parameters):
     seek: int | None = Query(None, ge=0, le=2**63 - 1, description="bytes from here")
     length: int | None = Query(None, ge=0, le=2**63 - 1, description="so many bytes")
     unfinished: Flag = Query(
-        False, description="how far the upload of an attempt came, instead of the document"
+        False, description="how far an upload that was cut came, instead of the document"
     )
     work: str = Query("", description="with unfinished: id of the workunit, with attempt and Awe-Lease")
     attempt: int | None = Query(None, ge=1)
@@ -224,16 +225,12 @@ async def get_node(
 ) -> Response:
     """`?download` gives the bytes; Range and If-Range are honoured, also within a part.
 
-    `?unfinished` with `work`, `attempt` and Awe-Lease: `offset`, how many bytes are here of an output that
-    the attempt uploads; a former request for it is ended, and `PUT ?offset=` goes on.
+    `?unfinished`: `offset`, how many bytes are here of a file that is uploaded with `PUT ?offset=`; there it
+    goes on, and a former request for it is ended. With `work`, `attempt` and Awe-Lease: an attempt's output.
     """
     nodes = services.nodes
     if query.unfinished:
-        policy.allow(caller, Right.WORK)
-        node = await nodes.get(node_id)
-        who = _holder(node, query.work, query.attempt, awe_lease)
-        offset = await node_upload.unfinished_output(nodes, services.engine, node_id, who)
-        return ok({"offset": offset})
+        return ok({"offset": await _unfinished(services, caller, node_id, query, awe_lease)})
     if query.work or query.attempt is not None:
         raise BadRequest("work and attempt belong to unfinished")
     if not (query.download or query.download_raw):
@@ -242,6 +239,19 @@ async def get_node(
         return ok(views.node_view(node))
     policy.allow(caller, Right.READ)
     return await _download(nodes, request, node_id, query)
+
+
+async def _unfinished(
+    services: Services, caller: Caller, node_id: str, query: NodeParameters, awe_lease: str
+) -> int:
+    nodes = services.nodes
+    node = await nodes.get(node_id)
+    if query.work or node["task"]:
+        policy.allow(caller, Right.WORK)
+        who = _holder(node, query.work, query.attempt, awe_lease)
+        return await node_upload.unfinished_output(nodes, services.engine, node_id, who)
+    policy.allow(caller, Right.WRITE, node)
+    return await nodes.unfinished_content(node_id)
 
 
 async def _download(nodes: NodeStore, request: Request, node_id: str, query: NodeParameters) -> Response:
@@ -263,7 +273,7 @@ class ChangeParameters(Parameters):
         None,
         ge=0,
         le=2**63 - 1,
-        description="the raw body is an attempt's output from here on, see unfinished",
+        description="the raw body is the file from here on, and kept if it is cut: see unfinished",
     )
     file_name: str = Query("", max_length=4 * MAX_NAME_CHARS, description="of a raw body")
     dedup: Flag = Query(False, description="share the bytes of another node, if one has the same")
@@ -299,10 +309,8 @@ async def change(
         expiration=query.expiration, remove_expiration=query.remove_expiration, dedup=query.dedup
     )
     form.check()
-    if query.offset is not None and (not query.work or is_multipart(request)):
-        raise BadRequest(
-            "offset is for the raw bytes of an attempt's output: with work, attempt and Awe-Lease"
-        )
+    if query.offset is not None and is_multipart(request):
+        raise BadRequest("offset is for raw bytes: a form is sent anew")
     if query.work:
         policy.allow(caller, Right.WORK)
         return await _change_as_holder(services, request, node, query, awe_lease)
@@ -321,7 +329,8 @@ async def change(
             raise Forbidden(
                 f"node {node_id} is an output of task {node['task']}: only its holder may write it"
             )
-        await nodes.upload(node_id, body, query.file_name, node_upload.announced(request), dedup=query.dedup)
+        size = node_upload.announced(request)
+        await nodes.upload(node_id, body, query.file_name, size, dedup=query.dedup, offset=query.offset)
     await form.set_expiration(nodes, node_id)
     return ok(views.node_view(await nodes.get(node_id)))
 

@@ -14,6 +14,7 @@ from awe_server.data.indexes import IndexFiles
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import DocumentPort, FileFact, Unreadable
 from awe_server.data.quota import Quota
+from awe_server.data.unfinished import Unfinished
 from awe_server.store.base import Document
 from shared_models.errors import NodeNotFound, NoFile
 
@@ -39,7 +40,8 @@ class NodeBase:
         self._wall = wall
         self._quota = Quota(quota_bytes)
         self._blobs = BlobStore(root / "blobs", free_floor_bytes, self._quota)
-        self._parts = PartStore(root / "parts", free_floor_bytes, self._quota)
+        self._unfinished = Unfinished()
+        self._parts = PartStore(root / "parts", free_floor_bytes, self._quota, self._unfinished)
         self._dedup = dedup  #: always, not only when asked
         self._index_files = IndexFiles()
         self._builder = IndexBuilder()

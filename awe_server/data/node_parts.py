@@ -52,7 +52,7 @@ class NodeParts(NodeSharing):
                 raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
         key = (node_id, rank, attempt)
         if offset == 0:  # room for what begins anew
-            await self._parts.unfinished.drop(key)
+            await self._unfinished.drop(key)
         elif offset and (whole := await self._staged_alone(key)) is not None and whole.size == offset:
             async for _ in stream:
                 raise Conflict(
@@ -74,17 +74,17 @@ class NodeParts(NodeSharing):
         """
         key = (node_id, rank, attempt)
         staged = await self._staged_alone(key)
-        return staged.size if staged else await self._parts.unfinished.offset(key)
+        return staged.size if staged else await self._unfinished.offset(key)
 
     async def _staged_alone(self, key: PartKey) -> FileFact | None:
         """An attempt's part that is whole, unless it is being sent again."""
-        if await self._parts.unfinished.offset(key):
+        if await self._unfinished.offset(key):
             return None
         return (await self.staged([key])).get(key)
 
     async def drop_unfinished(self) -> int:
         """Let go of uploads that were cut a while ago, or whose attempt is held no more; how many."""
-        return await self._parts.unfinished.sweep()
+        return await self._unfinished.sweep()
 
     async def put_attributes(
         self,

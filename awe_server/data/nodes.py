@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
@@ -23,6 +24,7 @@ from awe_server.data.node_parts import NodeParts
 from awe_server.data.node_subsets import NodeSubsets
 from awe_server.data.orphans import collect
 from awe_server.data.ports import FileFact, Unreadable
+from awe_server.data.unfinished import Key
 from awe_server.store.base import Delete, Document, Page, Put, Query
 from shared_models.errors import AweError, NotConfirmed
 
@@ -57,7 +59,7 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
 
     async def stop(self) -> None:
         """Let go of worker processes, open files and what was cut; safe to call twice."""
-        await self._parts.unfinished.close()
+        await self._unfinished.close()
         await self._builder.close()
         self._index_files.close()
 
@@ -247,7 +249,7 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
 
     async def _remove_files(self, document: Document) -> None:
         self._came_in.pop(document["id"], None)
-        await self._parts.unfinished.drop_node(document["id"])
+        await self._unfinished.drop_node(document["id"])
         await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop_all, document["id"])
 
@@ -265,11 +267,42 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
         expected_bytes: int = 0,
         *,
         dedup: bool = False,
+        offset: int | None = None,
     ) -> Document:
-        """Give a node new content; of several uploads at once the one that ends last is kept."""
+        """Give a node new content; of several uploads at once the one that ends last is kept.
+
+        `offset`: where the stream begins in the file, if what comes of it is to be kept when it is cut; it
+        must be what `unfinished_content` says, or 0: anew. Raises Conflict if it is not.
+        """
         docs.clean_name(name)
         await self.get(node_id)
-        return await self.replace(await self.receive(stream, node_id, expected_bytes), name, dedup=dedup)
+        if offset is None:
+            content = await self.receive(stream, node_id, expected_bytes)
+        else:
+            content = await self._receive_rest(stream, node_id, expected_bytes, offset)
+        return await self.replace(content, name, dedup=dedup)
+
+    async def unfinished_content(self, node_id: str) -> int:
+        """How many bytes are here of a node's new content; a request that still feeds it is ended."""
+        return await self._unfinished.offset(_content_key(node_id))
+
+    async def _receive_rest(
+        self, stream: AsyncIterable[bytes], node_id: str, expected_bytes: int, offset: int
+    ) -> Received:
+        key, blob = _content_key(node_id), self._blobs.new_name(node_id)
+        if offset == 0:  # room for what begins anew
+            await self._unfinished.drop(key)
+        await to_thread.run_sync(self._blobs.require, expected_bytes)
+
+        def place(_: FileFact) -> Path:
+            target = self._blobs.path(blob)
+            make_folder(target.parent)
+            return target
+
+        writer = self._blobs.writer(blob)
+        return Received(
+            node_id, blob, await self._unfinished.receive(key, offset, stream, writer, place, None)
+        )
 
     async def copy_data(self, node_id: str, source_id: str, *, indexes: bool = False) -> Document:
         """Give a node the content of another one, and its indexes if asked, without copying bytes."""
@@ -388,3 +421,8 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
                 chunks=chunks,
             )
         raise lost(node_id)
+
+
+def _content_key(node_id: str) -> Key:
+    """Of a node's own content: attempts count from 1."""
+    return node_id, 0, 0

@@ -36,11 +36,13 @@ class Part:
 class PartStore:
     """The staged parts of all nodes."""
 
-    def __init__(self, root: Path, floor_bytes: int, quota: Quota | None = None) -> None:
+    def __init__(
+        self, root: Path, floor_bytes: int, quota: Quota | None = None, unfinished: Unfinished | None = None
+    ) -> None:
         self.root = root
         self.quota = quota or Quota()
         self._floor_bytes = floor_bytes
-        self.unfinished = Unfinished()
+        self._unfinished = unfinished or Unfinished()
 
     def folder(self, node_id: str) -> Path:
         """Where the parts of a node lie."""
@@ -68,7 +70,7 @@ class PartStore:
         if offset is None:
             return await write_stream(writer, stream, place, check)
         key = (node_id, rank, attempt)
-        return await self.unfinished.receive(key, offset, stream, writer, place, check)
+        return await self._unfinished.receive(key, offset, stream, writer, place, check)
 
     def _writer(self, folder: Path) -> Writer:
         return Writer(folder, self._floor_bytes, self.quota)

@@ -54,6 +54,10 @@ class _Upload:
                 return
             if self.intake.received == seen:
                 break
+        await self.end()
+
+    async def end(self) -> None:
+        """End the request that feeds it now."""
         if self.scope is not None:
             self.scope.cancel()
             await self.left.wait()
@@ -115,7 +119,7 @@ class Unfinished:
                 await upload.intake.feed(stream)
                 return await upload.intake.finish(place, check)
             is_kept = True
-            raise Conflict("another request has taken over this upload")
+            raise Conflict("another request has ended this upload")
         except Cut:
             is_kept = True
             raise
@@ -129,9 +133,10 @@ class Unfinished:
             await self._let_go(key, upload)
 
     async def drop_node(self, node_id: str) -> None:
-        """Forget what is kept for a node."""
-        for key, upload in self._kept():
-            if key[0] == node_id:
+        """Forget what came for a node, and take in no more."""
+        for key in [key for key in self._uploads if key[0] == node_id]:
+            while (upload := self._uploads.get(key)) is not None:
+                await upload.end()
                 await self._let_go(key, upload)
 
     async def sweep(self) -> int:

@@ -1,5 +1,6 @@
 """/node: Shock's wire. Bytes in, bytes out, names, ranges, parts, and who may write an output."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from awe_server.api.bodies import SenderGone
 from shared_models.ids import WorkunitId
 from tests.api.conftest import Api
 from tests.support.golden import recorded, shape_problems
@@ -457,7 +459,6 @@ async def test_nobody_but_the_holder_goes_on_with_an_upload(api: Api, tmp_path: 
     plain = await node_of(api, b"other")
     foreign = f"/node/{plain['id']}?work={work['id']}&attempt=1"
     await api.refused("GET", foreign + "&unfinished", 403, "forbidden", headers=lease)
-    await api.refused("PUT", f"/node/{plain['id']}?offset=0", 400, "invalid_request", content=b"x")
     form = {"upload": ("x", b"x")}
     await api.refused("PUT", mine + "&offset=0", 400, "invalid_request", files=form, headers=lease)
     texts = await api.refused("PUT", mine + "&offset=3", 409, "conflict", content=b"x", headers=lease)
@@ -509,6 +510,32 @@ async def test_a_stock_worker_uploads_by_rank(api: Api) -> None:
     await api.state_of({"id": work["jobid"]}, "completed")
     assert (await api.ok("GET", path))["attributes"] == {"kind": "count"}
     assert (await api.http.get(f"{path}?download")).content == b"2\n"
+
+
+async def test_a_node_of_a_person_goes_on_where_its_upload_was_cut(api: Api, tmp_path: Path) -> None:
+    path = f"/node/{(await node_of(api, b'old'))['id']}"
+    assert await api.ok("GET", f"{path}?unfinished") == {"offset": 0}
+    kind = {"Content-Type": "application/octet-stream"}
+
+    async def cut() -> Any:
+        yield b"new "
+        raise SenderGone
+
+    with pytest.raises(SenderGone):
+        await api.services.nodes.upload(path.rpartition("/")[2], cut(), offset=0)
+    assert await api.ok("GET", f"{path}?unfinished") == {"offset": 4}
+    assert (await api.http.get(f"{path}?download")).content == b"old"
+    await api.refused("PUT", f"{path}?offset=3", 409, "conflict", content=b"x", headers=kind)
+    node = await api.ok("PUT", f"{path}?offset=4&expiration=1D", content=b"bytes", headers=kind)
+    assert (await api.http.get(f"{path}?download")).content == b"new bytes"
+    assert node["file"]["checksum"]["md5"] == hashlib.md5(b"new bytes", usedforsecurity=False).hexdigest()
+    assert await api.ok("GET", f"{path}?unfinished") == {"offset": 0}
+    assert len(files_below(tmp_path)) == 1
+    with pytest.raises(SenderGone):
+        await api.services.nodes.upload(path.rpartition("/")[2], cut(), offset=0)
+    assert len(files_below(tmp_path)) == 2
+    await api.ok("DELETE", path)
+    assert files_below(tmp_path) == []
 
 
 async def test_large_uploads_stream(api: Api) -> None:

@@ -1,12 +1,16 @@
 """Outputs over a line that does not hold: they go on where they were cut, and arrive as they were made."""
 
 import hashlib
+import os
 import random
 import tarfile
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from awe_client.api import AweClient
 from tests.support.cutting import CuttingProxy
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
@@ -78,6 +82,30 @@ def test_a_cut_that_the_server_does_not_notice_costs_nothing() -> None:
             assert proxy.cuts >= 4
             assert proxy.sent < 7_500_000
         assert _content(env, job["tasks"][0]["outputs"][0]) == _made(0, 6_000_000)
+
+
+def test_a_persons_large_file_arrives_too_and_one_that_cannot_leaves_no_node(tmp_path: Path) -> None:
+    path, rng, told = tmp_path / "reads", random.Random(6), list[tuple[int, int]]()
+    path.write_bytes(_made(0, SIZE))
+    with AweEnv.temporary() as env:
+        env.server.start()
+        cuts = [rng.randrange(MOST // 2, 2 * MOST) for _ in range(100)]
+        with CuttingProxy(env.server.url, up=cuts) as proxy, AweClient(proxy.url) as awe:
+            node = awe.create_node(
+                path, name="r.fq", attributes={"a": 1}, on_progress=lambda *at: told.append(at)
+            )
+            assert proxy.cuts >= 15
+            assert proxy.sent < 1.5 * SIZE
+        assert node.file is not None
+        assert (node.file.name, node.file.size, node.attributes) == ("r.fq", SIZE, {"a": 1})
+        assert env.data("GET", f"/node/{node.id}")["expiration"].startswith("0001-")
+        assert env.http.get(f"/node/{node.id}?download").content == _made(0, SIZE)
+        assert told[-1] == (SIZE, SIZE)
+        shorter = pytest.raises(OSError, match="changed while being read")
+        with AweClient(env.server.url) as awe, shorter:
+            awe.create_node(path, on_progress=lambda *_: os.truncate(path, 10))
+        assert [one["id"] for one in env.data("GET", "/node")] == [node.id]
+        assert _waiting(env) == []
 
 
 def test_an_upload_begins_anew_after_the_server_was_killed() -> None:

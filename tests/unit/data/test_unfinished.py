@@ -108,7 +108,7 @@ async def test_a_request_whose_sender_is_gone_unnoticed_is_taken_over(nodes: Nod
         former = asyncio.ensure_future(nodes.put_part(output, 0, 1, chunks, offset=offset))
         await sent.wait()
         assert await nodes.unfinished(output, 0, 1) == offset + len(data)
-        with pytest.raises(Conflict, match="taken over"):
+        with pytest.raises(Conflict, match="another request"):
             await former
     assert (await nodes.put_part(output, 0, 1, stream(b"d"), offset=8)).size == 9
 
@@ -118,7 +118,7 @@ async def test_of_two_requests_at_once_the_later_one_goes_on(nodes: NodeStore, o
     former = asyncio.ensure_future(nodes.put_part(output, 0, 1, hanging(b"abc", sent=sent), offset=0))
     await sent.wait()
     assert (await nodes.put_part(output, 0, 1, stream(b"d"), offset=3)).size == 4
-    with pytest.raises(Conflict, match="taken over"):
+    with pytest.raises(Conflict, match="another request"):
         await former
 
 
@@ -235,7 +235,14 @@ async def test_an_attempt_that_is_held_no_more_lets_go(nodes: NodeStore, output:
 
 async def test_a_node_that_is_deleted_lets_go(nodes: NodeStore, output: str, tmp_path: Path) -> None:
     await _cut_at(nodes, output, 0, b"abc")
+    sent = asyncio.Event()
+    chunks = hanging(b"a" * 2 * MIB, sent=sent)
+    coming = asyncio.ensure_future(nodes.put_part(output, 1, 1, chunks, offset=0))
+    await sent.wait()
+    assert len(_files(tmp_path)) == 2
     await nodes.delete(output)
+    with pytest.raises(Conflict, match="another request"):
+        await coming
     assert _files(tmp_path) == []
 
 

@@ -33,7 +33,7 @@ from shared_models.ids import TaskId
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 60.0  #: for all foreign files of a task together; what is not known by then stays so
+LOOK_S = 60.0  #: for all foreign files of a task together; what is not known by then is as if it were away
 
 
 class Uncut(Exception):
@@ -96,9 +96,10 @@ class ForeignInputs:
         """Look at all files at once; `token` is the job's data token.
 
         Raises Refused if one is not there; SourceUnreachable if nothing can be found out now about one of
-        those that are to be cut.
+        those that are to be cut. These are asked for first: a host with many files may not come to all.
         """
         looked = Looked(token=token)
+        asked = sorted((io for io in files if not io["nofile"]), key=lambda io: io["filename"] not in cut)
         away: list[str] = []
 
         async def ask(io: Document) -> None:
@@ -115,15 +116,16 @@ class ForeignInputs:
         refused: list[str] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S), asyncio.TaskGroup() as group:
-                for io in files:
-                    if not io["nofile"]:
-                        group.create_task(ask(io))
+                for io in asked:
+                    group.create_task(ask(io))
         if refused:
             raise Refused(min(refused))
-        for io in files:
+        for io in asked:
             name = io["filename"]
-            if name not in looked.facts and not io["nofile"]:
-                looked.reasons.setdefault(name, f"not told within {LOOK_S:g} s")
+            if name not in looked.facts:
+                if name not in looked.reasons:
+                    looked.reasons[name] = f"not told within {LOOK_S:g} s"
+                    away.append(name)
                 log.info("input_size_unknown", extra={"file": name, "reason": looked.reasons[name]})
         for name in away:
             if name in cut:

@@ -100,13 +100,13 @@ async def test_cut_inputs_come_with_exact_bytes_that_cover_the_file(
     api: Api, native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_in: list[int] = []
-    mapped = indexes._mapped
+    open_index = indexes.open_index
 
-    def noticed(path: Path, blob: Path, size: int | None) -> Any:
+    def noticed(blob: Path, kind: str, size: int | None = None) -> indexes.IndexFile:
         opened_in.append(get_ident())
-        return mapped(path, blob, size)
+        return open_index(blob, kind, size)
 
-    monkeypatch.setattr(indexes, "_mapped", noticed)
+    monkeypatch.setattr(indexes, "open_index", noticed)
     content = b"".join(b">s%d\n%s\n" % (i, b"ACGT" * (i + 1)) for i in range(20))
     node = await api.ok("POST", "/node", files={"upload": ("in.fa", content)})
     task = {

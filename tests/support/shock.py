@@ -6,6 +6,7 @@ that it is locked; an index that exists cannot be built again; a Shock without u
 Left out: users and ACLs, virtual nodes, compression, BAM.
 """
 
+import asyncio
 import hashlib
 import json
 import re
@@ -35,8 +36,10 @@ class ShockServer(Served):
     `token`: who does not send it (`OAuth <token>`, or both words of a token of two words) is refused; reading
     is free for all if `anonymous_read`. Without a token everybody may do everything, but not with a token.
     `ranges`: honour Range, which the original does not. `full`: refuse to store anything.
-    `index_s`, `join_s`: how long an index or a joined file is locked, if not until `unlock`. `no_index`:
-    kinds it refuses to build; `index_errors`: by kind, with what error a build ends that began well.
+    `index_s`, `join_s`: how long an index or a joined file is locked, if not until `unlock`; if
+    `answers_late`, who asks for an index is answered when it is built, and it is not there before.
+    `no_index`: kinds it refuses to build; `index_errors`: by kind, with what error a build ends that began
+    well.
     """
 
     def __init__(self, folder: Path, *, token: str = "", anonymous_read: bool = False) -> None:
@@ -44,7 +47,7 @@ class ShockServer(Served):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.token, self.anonymous_read = token, anonymous_read
-        self.ranges = self.full = False
+        self.ranges = self.full = self.answers_late = False
         self.index_s = self.join_s = 0.0
         self.no_index: set[str] = set()
         self.index_errors: dict[str, str] = {}
@@ -220,6 +223,8 @@ class ShockServer(Served):
         if not spans and kind not in self.index_errors:
             raise ShockError(400, "Index empty.")
         ready_at, error = time.monotonic() + self.index_s, self.index_errors.get(kind, "")
+        if self.answers_late:
+            await asyncio.sleep(self.index_s)
         node.indexes[kind] = Index(kind, spans, file.size, time.time_ns(), ready_at, error)
         node.touch()
         return _reply(None)

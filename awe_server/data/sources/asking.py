@@ -20,12 +20,16 @@ async def send(
     *,
     headers: Mapping[str, str] | None = None,
     limit: int = 0,
+    patience: httpx.Timeout | None = None,
 ) -> tuple[httpx.Response, bytes]:
     """The reply and up to `limit` bytes of its body. Follows redirects without reading theirs.
 
+    `patience`: instead of the client's own.
     Raises httpx.HTTPError, httpx.InvalidURL; ValueError for a longer or a packed body.
     """
-    request = http.build_request(method, url, headers={**PLAIN, **(headers or {})})
+    request = http.build_request(
+        method, url, headers={**PLAIN, **(headers or {})}, timeout=patience or httpx.USE_CLIENT_DEFAULT
+    )
     for _ in range(1 + MAX_REDIRECTS):
         reply = await http.send(request, stream=True, follow_redirects=False)
         try:

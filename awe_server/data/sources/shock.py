@@ -1,13 +1,15 @@
 """Nodes of other Shocks: their documents, and the indexes that they build themselves.
 
 A node's file never changes once it is there. Shock knows no Range: a stretch is asked for by `seek` and
-`length`. While parts of a file are joined or an index is built, the document says that they are locked.
+`length`. While parts of a file are joined or an index is built, the document says that they are locked; or
+whoever asks for the index is answered only when it is built.
 
 The data token of the job that asks is shown to who gives nothing without: a Shock without users refuses every
 token. A redirect to another host does not take it along.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httpx
@@ -22,6 +24,7 @@ BUILD_S = 3600.0  #: how long an index that is being built is waited for
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 5.0
 _ASK_S = 10.0  #: one question
+_BUILDING = httpx.Timeout(_ASK_S, read=None)  #: the answer to who asks for an index: within BUILD_S
 
 
 class NotBuilt(Exception):
@@ -112,7 +115,8 @@ class _Node:
         self._token = token
 
     async def document(self) -> dict[str, Any]:
-        reply, body = await self._ask("GET", self._url)
+        async with asyncio.timeout(_ASK_S):
+            reply, body = await self._ask("GET", self._url)
         if not reply.is_success:
             raise refused(reply.status_code, self._token)
         data = orjson.loads(body)["data"]
@@ -122,7 +126,7 @@ class _Node:
 
     async def ask_for_index(self, kind: str) -> str:
         """Have it built; what Shock says, which matters if it is not."""
-        reply, body = await self._ask("PUT", f"{self._url}/index/{kind}")
+        reply, body = await self._ask("PUT", f"{self._url}/index/{kind}", _BUILDING)
         try:
             error = orjson.loads(body)["error"]
             text = "; ".join(map(str, error)) if isinstance(error, list) else str(error)
@@ -130,10 +134,11 @@ class _Node:
             text = ""
         return without(self._token, text)[:200] or f"its host answers {reply.status_code}"
 
-    async def _ask(self, method: str, url: str) -> tuple[httpx.Response, bytes]:
-        async with asyncio.timeout(_ASK_S):
-            reply, body = await send(self._http, method, url, limit=MAX_REPLY_BYTES)
-            if self._token and reply.status_code in WANTS_LOGIN:
-                login = {"Authorization": authorization(self._token)}
-                reply, body = await send(self._http, method, url, headers=login, limit=MAX_REPLY_BYTES)
-            return reply, body
+    async def _ask(
+        self, method: str, url: str, patience: httpx.Timeout | None = None
+    ) -> tuple[httpx.Response, bytes]:
+        ask = partial(send, self._http, method, url, limit=MAX_REPLY_BYTES, patience=patience)
+        reply, body = await ask()
+        if self._token and reply.status_code in WANTS_LOGIN:
+            reply, body = await ask(headers={"Authorization": authorization(self._token)})
+        return reply, body

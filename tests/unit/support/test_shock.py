@@ -115,6 +115,16 @@ def test_an_index_is_locked_until_it_is_built(shock: ShockServer, http: httpx.Cl
     assert http.put(f"/node/{node}/index/chunkrecord?force_rebuild=1").status_code == 200
 
 
+def test_an_index_may_be_built_before_anything_is_answered(shock: ShockServer, http: httpx.Client) -> None:
+    shock.answers_late, shock.index_s = True, 0.2
+    node = shock.add(b"a\nb\n")
+    with pytest.raises(httpx.ReadTimeout):
+        http.put(f"/node/{node}/index/line", timeout=0.05)
+    assert "line" not in http.get(f"/node/{node}").json()["data"]["indexes"]
+    http.put(f"/node/{node}/index/line")
+    assert http.get(f"/node/{node}?download&index=line&part=2").content == b"b\n"
+
+
 @pytest.mark.parametrize("data", [many_reads(), wrapped_fasta(6000)], ids=["fastq", "fasta"])
 @pytest.mark.parametrize("kind", ["size", "line", "record", "chunkrecord"])
 def test_the_units_of_an_index_are_the_whole_file(

@@ -289,6 +289,26 @@ class TestIndexesOfAnotherShock:
         assert await self.build(site, url) == 250
         assert len(site.shock.seen("PUT", "/index/record")) == 1
 
+    async def test_one_that_answers_only_when_it_is_built_is_asked_once(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shock, "_ASK_S", 0.2)
+        url = site.put("shock", READS)
+        site.shock.answers_late, site.shock.index_s = True, 0.6
+        async with httpx.AsyncClient(trust_env=False, timeout=0.2) as http:
+            assert await shock.build_index(http, url.partition("?")[0], "record") == 250
+        assert len(site.shock.seen("PUT", "/index/record")) == 1
+
+    @pytest.mark.parametrize("answers_late", [True, False])
+    async def test_one_that_needs_too_long_builds_none(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, answers_late: bool
+    ) -> None:
+        monkeypatch.setattr(shock, "BUILD_S", 0.3)
+        url = site.put("shock", READS)
+        site.shock.answers_late, site.shock.index_s = answers_late, 2.0
+        with pytest.raises(shock.NotBuilt, match=r"it was not built in 0\.3 s"):
+            await self.build(site, url)
+
     @pytest.mark.parametrize("how", ["refused", "failing", "empty", "missing"])
     async def test_if_it_does_not_it_says_why(self, site: Site, how: str) -> None:
         url = site.put("shock", b"" if how == "empty" else READS)

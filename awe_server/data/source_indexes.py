@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.files import clean_temporary, free_bytes, make_folder, no_space_mapped
+from awe_server.data.hosts import host_of
 from awe_server.data.indexes import SIDECAR_SUFFIX, IndexFiles, locate_size, sidecar, size_units
 from awe_server.data.ports import IndexFact
 from awe_server.data.sources.facts import Place
@@ -31,10 +32,6 @@ def key_of(place: Place) -> str:
     """The key of a file's indexes."""
     version = place.version or secrets.token_hex(16)
     return hashlib.sha256(f"{place.url}\n{version}\n{place.size_bytes}".encode()).hexdigest()
-
-
-def _host_of(place: Place) -> str:
-    return "/".join(place.url.split("/", 3)[:3])
 
 
 class SourceIndexes:
@@ -61,7 +58,7 @@ class SourceIndexes:
             if known is not None and await to_thread.run_sync(self._touch, key, kind):
                 return known
             await to_thread.run_sync(self._require_space)
-            async with self._turns.setdefault(_host_of(place), asyncio.Semaphore(MAX_AT_ONCE)):
+            async with self._turns.setdefault(host_of(place.url), asyncio.Semaphore(MAX_AT_ONCE)):
                 fact = await self._builder.build_foreign(self._root / key, kind, name, place)
             self._facts[key, kind] = fact
             return fact

@@ -8,9 +8,9 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from awe_server.data.downloads import ByteReader
+from awe_server.data.hosts import host_of
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import FileFact
 from awe_server.data.sinks.base import About, SinkBusy, SinkRefused
@@ -21,23 +21,14 @@ from awe_server.scheduler.state import Task
 from awe_server.store.base import Document
 from shared_models.archives import is_archive
 from shared_models.errors import NodeNotFound
-from shared_models.file_urls import is_file_url, path_of
-from shared_models.object_urls import is_object_url
+from shared_models.file_urls import path_of
 
 log = logging.getLogger(__name__)
 
 
 def sink_host(io: Document) -> str:
-    """Whom an output is delivered to, "" if it stays here; without user, password and path."""
-    url = io["host"] or io["url"]
-    if not url or io["type"] == "update":
-        return ""
-    if is_file_url(url) or is_object_url(url):
-        return "/".join(url.split("/", 4)[: 4 if is_file_url(url) else 3])
-    try:
-        return urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:
-        return "?"
+    """Whom an output is delivered to, "" if it stays here."""
+    return "" if io["type"] == "update" else host_of(io["host"] or io["url"])
 
 
 class Delivery:

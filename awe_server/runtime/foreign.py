@@ -7,10 +7,10 @@ asked again for a while. An unknown size stops nobody who wants the whole file, 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
 import httpx
 
+from awe_server.data.hosts import host_of
 from awe_server.data.objects import Objects
 from awe_server.data.root_threads import RootThreads
 from awe_server.data.sources import objects, shared, shock, web
@@ -33,23 +33,6 @@ class Unknown(Exception):
 
 class Away(Unknown):
     """That may be otherwise a little later."""
-
-
-def host_of(io: Document) -> str:
-    """The host that a file has to be fetched from, "" if it is ours; without user and password.
-
-    A bucket is a host of its own, and so is each file system that files are shared on, as far as one can see.
-    """
-    url = io["url"]
-    if not url:
-        return ""
-    if is_file_url(url) or is_object_url(url):
-        return "/".join(url.split("/", 4)[: 4 if is_file_url(url) else 3])
-    try:
-        parts = urlsplit(url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-    except ValueError:
-        return "?"
 
 
 def kind_of(io: Document) -> Kind:
@@ -86,7 +69,7 @@ class ForeignFiles:
         `token`: the job's data token, for Shocks that want one. Raises Unknown; SourceMissing if it is not
         there; Forbidden if it is not below a root.
         """
-        host = host_of(io)
+        host = host_of(io["url"])
         self._check_up(host)
         gate, users = self._gates.get(host) or (asyncio.Semaphore(MAX_AT_ONCE), 0)
         self._gates[host] = (gate, users + 1)

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
+from awe_server.data.hosts import host_of
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.sources.facts import SourceUnreachable
 from awe_server.runtime.engine import Engine
-from awe_server.runtime.foreign import host_of
 from awe_server.runtime.foreign_inputs import ForeignInputs, Looked, Uncut
 from awe_server.runtime.output_nodes import OutputNodes
 from awe_server.runtime.refused import Refused
@@ -45,7 +45,7 @@ class Preparer:
         except Starting:
             return ""
         files = (*task.inputs, *task.predata) if task else ()
-        return next((host for io in files if (host := host_of(io))), "")
+        return next((host for io in files if (host := host_of(io["url"]))), "")
 
     async def __call__(self, effect: PrepareTask) -> None:
         """Find the facts and hand them to the scheduler, with the output nodes in the same batch."""

@@ -12,7 +12,7 @@ from awe_server.data.root_threads import MAX_PER_ROOT
 from awe_server.data.sources.asking import MAX_REDIRECTS
 from awe_server.data.sources.facts import Fact, SourceMissing
 from awe_server.runtime import foreign
-from awe_server.runtime.foreign import Away, ForeignFiles, Unknown, host_of
+from awe_server.runtime.foreign import Away, ForeignFiles, Unknown
 from tests.unit.runtime.workshop import Hands
 
 pytestmark = pytest.mark.anyio
@@ -58,17 +58,6 @@ async def trickle() -> AsyncIterator[bytes]:
     while True:
         yield b" "
         await asyncio.sleep(0.001)
-
-
-def test_a_host_is_named_without_its_user_and_password() -> None:
-    assert host_of(FILE) == host_of(NODE) == "data.example:81"
-    assert host_of({"url": ""}) == ""
-    assert host_of({"url": "http://[::1"}) == "?"
-
-
-def test_a_bucket_is_a_host_and_so_is_what_files_are_shared_on() -> None:
-    assert host_of({"url": "s3://bucket/a/b"}) == "s3://bucket"
-    assert host_of({"url": "file:///data/a/b"}) == "file:///data"
 
 
 async def test_sizes_come_from_the_header_or_the_node() -> None:

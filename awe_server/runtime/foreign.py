@@ -5,6 +5,7 @@ asked again for a while. An unknown size stops nobody who wants the whole file, 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,7 +15,7 @@ from awe_server.data.hosts import host_of
 from awe_server.data.objects import Objects
 from awe_server.data.root_threads import RootThreads
 from awe_server.data.sources import objects, shared, shock, web
-from awe_server.data.sources.asking import text_of
+from awe_server.data.sources.asking import Visit, text_of
 from awe_server.data.sources.facts import Fact, Kind, Place, SourceRefused, SourceUnreachable
 from awe_server.store.base import Document
 from shared_models.errors import AweError
@@ -47,6 +48,26 @@ def kind_of(io: Document) -> Kind:
 def node_url(io: Document) -> str:
     """The address of a foreign node's document."""
     return f"{io['host'].rstrip('/')}/node/{io['node']}"
+
+
+class _Asked:
+    """The hosts that one look asks, one after the other: a redirect may lead to another."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host  #: that is asked now
+        self._since_s = time.monotonic()
+        self._spent_s: dict[str, float] = {}
+
+    def next(self, host: str) -> None:
+        """Another one is asked from now on, or the same once more."""
+        now_s = time.monotonic()
+        self._spent_s[self.host] = self._spent_s.get(self.host, 0.0) + now_s - self._since_s
+        self.host, self._since_s = host, now_s
+
+    def slowest(self) -> str:
+        """Which one took most of the time."""
+        self.next(self.host)
+        return max(self._spent_s, key=lambda host: self._spent_s[host])
 
 
 class ForeignFiles:
@@ -100,13 +121,20 @@ class ForeignFiles:
         self._down.pop(host, None)
 
     async def _ask(self, io: Document, host: str, token: str, *, to_cut: bool) -> Fact:
+        asked = _Asked(host)
+
+        def visit(url: str) -> None:
+            asked.next(host_of(url))
+            self._check_up(asked.host)
+
         try:
             async with asyncio.timeout(LOOK_S):
-                return await self._look(io, token, to_cut=to_cut)
+                return await self._look(io, token, visit, to_cut=to_cut)
         except (TimeoutError, httpx.TimeoutException):
-            raise self._is_down(host, f"no answer from {host} in {LOOK_S:g} s") from None
+            slowest = asked.slowest()
+            raise self._is_down(slowest, f"no answer from {slowest} in {LOOK_S:g} s") from None
         except httpx.TransportError as exc:
-            raise self._is_down(host, f"{host} cannot be reached: {text_of(exc)}") from exc
+            raise self._is_down(asked.host, f"{asked.host} cannot be reached: {text_of(exc)}") from exc
         except SourceUnreachable as exc:
             raise Away(f"{host}: {exc.message}") from exc
         except SourceRefused as exc:
@@ -116,7 +144,7 @@ class ForeignFiles:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as exc:
             raise Unknown(f"{host} does not tell it ({text_of(exc)})") from exc
 
-    async def _look(self, io: Document, token: str, *, to_cut: bool) -> Fact:
+    async def _look(self, io: Document, token: str, visit: Visit, *, to_cut: bool) -> Fact:
         kind = kind_of(io)
         if kind == "file":
             return await self._root_threads.run(
@@ -125,8 +153,8 @@ class ForeignFiles:
         if kind == "object":
             return await objects.look(self._objects, io["url"])
         if kind == "shock":
-            return await shock.look(self._http, node_url(io), token)
-        return await web.look(self._http, io["url"], to_cut=to_cut)
+            return await shock.look(self._http, node_url(io), token, visit=visit)
+        return await web.look(self._http, io["url"], to_cut=to_cut, visit=visit)
 
     def _is_down(self, host: str, reason: str) -> Away:
         now_s = self._monotonic()

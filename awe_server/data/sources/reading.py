@@ -12,7 +12,7 @@ from typing import Protocol
 import httpx
 
 from awe_server.data.sources import shock, web
-from awe_server.data.sources.asking import PLAIN
+from awe_server.data.sources.asking import PLAIN, leads_nowhere, text_of
 from awe_server.data.sources.facts import NoRanges, Place, SourceRefused, SourceUnreachable
 from awe_server.data.sources.objects import StoredObject
 from awe_server.data.sources.shared import SharedFile
@@ -63,9 +63,10 @@ class WebFile:
                     web.check_piece(reply, place.version, offset, length, place.size_bytes)
                 return _body(reply, length)
         except httpx.TransportError as exc:
-            raise SourceUnreachable(reason=str(exc)[:200] or type(exc).__name__) from exc
+            error = SourceRefused if leads_nowhere(exc) else SourceUnreachable
+            raise error(reason=text_of(exc)) from exc
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise SourceRefused(reason=str(exc)[:200] or type(exc).__name__) from exc
+            raise SourceRefused(reason=text_of(exc)) from exc
 
     @contextmanager
     def _reply(self, url: httpx.URL, headers: dict[str, str]) -> Iterator[httpx.Response]:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from awe_server.data.sources.asking import MAX_REPLY_BYTES, send, text_of
+from awe_server.data.sources.asking import MAX_REPLY_BYTES, Visit, send, text_of
 from awe_server.data.sources.facts import Fact, SourceMissing, SourceRefused, SourceUnreachable, size_of
 from awe_server.data.sources.web import refusal
 from shared_models.data_tokens import WANTS_LOGIN, answer_to, authorization, without
@@ -31,13 +31,15 @@ class NotBuilt(Exception):
     """The other Shock has no such index and does not make one; the text says why."""
 
 
-async def look(http: httpx.AsyncClient, node_url: str, token: str = "") -> Fact:
+async def look(
+    http: httpx.AsyncClient, node_url: str, token: str = "", *, visit: Visit = lambda url: None
+) -> Fact:
     """Read the node's document, `<host>/node/<id>`.
 
     Raises SourceMissing, SourceRefused, SourceUnreachable, and as `send`; ValueError, KeyError, TypeError if
     it makes no sense.
     """
-    file = (await _Node(http, node_url, token).document())["file"]
+    file = (await _Node(http, node_url, token, visit).document())["file"]
     size, checksum = size_of(file["size"]), file.get("checksum")
     if file.get("locked"):
         raise SourceUnreachable(reason="its Shock still joins its parts")
@@ -109,10 +111,12 @@ def refused(status: int, token: str) -> SourceMissing | SourceRefused | SourceUn
 class _Node:
     """One node of another Shock, as it is asked for one job."""
 
-    def __init__(self, http: httpx.AsyncClient, url: str, token: str) -> None:
-        self._http = http
+    def __init__(
+        self, http: httpx.AsyncClient, url: str, token: str, visit: Visit = lambda url: None
+    ) -> None:
         self._url = url
         self._token = token
+        self._send = partial(send, http, limit=MAX_REPLY_BYTES, visit=visit)
 
     async def document(self) -> dict[str, Any]:
         async with asyncio.timeout(_ASK_S):
@@ -137,8 +141,8 @@ class _Node:
     async def _ask(
         self, method: str, url: str, patience: httpx.Timeout | None = None
     ) -> tuple[httpx.Response, bytes]:
-        ask = partial(send, self._http, method, url, limit=MAX_REPLY_BYTES, patience=patience)
-        reply, body = await ask()
+        reply, body = await self._send(method, url, patience=patience)
         if self._token and reply.status_code in WANTS_LOGIN:
-            reply, body = await ask(headers={"Authorization": authorization(self._token)})
+            login = {"Authorization": authorization(self._token)}
+            reply, body = await self._send(method, url, headers=login, patience=patience)
         return reply, body

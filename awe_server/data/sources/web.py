@@ -4,7 +4,7 @@ import re
 
 import httpx
 
-from awe_server.data.sources.asking import send
+from awe_server.data.sources.asking import Visit, send
 from awe_server.data.sources.facts import (
     Fact,
     NoRanges,
@@ -20,19 +20,19 @@ from shared_models.versions import only_if, web_version
 _CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-(?P<last>\d+)|\*)/(?P<size>\d+)")
 
 
-async def look(http: httpx.AsyncClient, url: str, *, to_cut: bool) -> Fact:
+async def look(http: httpx.AsyncClient, url: str, *, to_cut: bool, visit: Visit = lambda url: None) -> Fact:
     """Ask for the headers; if those do not say enough, for the first byte.
 
     Raises SourceMissing, SourceRefused, SourceUnreachable, and as `send`; ValueError, KeyError if the size
     is not told.
     """
-    reply, _ = await send(http, "HEAD", url)
+    reply, _ = await send(http, "HEAD", url, visit=visit)
     if is_passing(reply.status_code):
         raise refusal(reply.status_code)
     says_ranges = "bytes" in reply.headers.get("accept-ranges", "").lower()
     if reply.is_success and "content-length" in reply.headers and (says_ranges or not to_cut):
         return _fact(reply, size_of(reply.headers["content-length"]), ranged=says_ranges)
-    reply, _ = await send(http, "GET", url, headers={"Range": "bytes=0-0"})
+    reply, _ = await send(http, "GET", url, headers={"Range": "bytes=0-0"}, visit=visit)
     found = content_range(reply)
     if reply.status_code == 206 and found:
         return _fact(reply, size_of(found["size"]), ranged=True)

@@ -161,6 +161,67 @@ async def test_a_host_that_does_not_answer_is_left_alone_for_a_while(
     assert len(hosts.requests) == 2
 
 
+@pytest.mark.parametrize("kind", ["silent", "refusing"])
+async def test_a_host_that_leads_to_a_dead_one_is_not_blamed_for_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(foreign, "LOOK_S", 0.2)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "dead.example":
+            if kind == "refusing":
+                raise httpx.ConnectError("refused", request=request)
+            await asyncio.Event().wait()
+        if request.url.path == "/moved":
+            return httpx.Response(302, headers={"location": "http://dead.example:82/a"})
+        return httpx.Response(200, headers={"content-length": "7"})
+
+    hosts = Asked(answer)
+    moved = {**FILE, "url": "http://data.example:81/moved"}
+    for _ in range(2):
+        with pytest.raises(Away, match=r"dead\.example:82"):
+            await hosts.files.look(moved)
+    assert [request.url.host for request in hosts.requests] == [
+        "data.example",
+        "dead.example",
+        "data.example",
+    ]
+    assert (await hosts.files.look(FILE)).size_bytes == 7
+
+
+async def test_who_took_the_time_is_blamed_not_who_was_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "LOOK_S", 0.3)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "data.example":
+            await asyncio.sleep(0.25)
+            return httpx.Response(302, headers={"location": "http://quick.example/late"})
+        if request.url.path == "/late":
+            await asyncio.Event().wait()
+        return httpx.Response(200, headers={"content-length": "7"})
+
+    hosts = Asked(answer)
+    assert await hosts.unknown(FILE) == "no answer from data.example:81 in 0.3 s"
+    assert (await hosts.files.look({**FILE, "url": "http://quick.example/a"})).size_bytes == 7
+
+
+@pytest.mark.parametrize("location", ["ftp://data.example/a", "file:///etc/passwd", "http://[::1"])
+@pytest.mark.parametrize("io", [FILE, NODE], ids=["file", "node"])
+async def test_a_redirect_to_what_nobody_can_ask_is_the_files_and_not_the_hosts(
+    io: dict[str, Any], location: str
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/good":
+            return httpx.Response(200, headers={"content-length": "7"})
+        return httpx.Response(302, headers={"location": location})
+
+    hosts = Asked(answer)
+    with pytest.raises(Unknown, match=r"data\.example:81: .* it leads to ") as unknown:
+        await hosts.files.look(io)
+    assert not isinstance(unknown.value, Away)
+    assert (await hosts.files.look({**FILE, "url": "http://data.example:81/good"})).size_bytes == 7
+
+
 async def test_so_many_questions_at_once_to_one_host_and_no_more() -> None:
     open_now, most, release = 0, 0, asyncio.Event()
 

@@ -22,6 +22,7 @@ from awe_server.data.sources.facts import (
     Place,
     SourceChanged,
     SourceMissing,
+    SourceRefused,
     SourceUnreachable,
 )
 from awe_server.data.sources.reading import AHEAD_BYTES, ForeignSource, open_source
@@ -256,6 +257,16 @@ def test_who_reads_on_gets_more_at_a_time_and_who_jumps_does_not() -> None:
     assert pieces.asked[-1] == (77, 10)
     assert source.read_at(len(data) - 5, 10) == data[-5:]
     assert source.read_at(len(data), 10) == b""
+
+
+def test_what_leads_to_no_http_address_is_not_asked_for_again(site: Site) -> None:
+    url = site.files.redirect("reads.fastq", "ftp://data.example/reads.fastq")
+    with (
+        pytest.raises(SourceRefused, match="unsupported protocol 'ftp://'"),
+        open_source(Place("web", url, 100, "v")) as source,
+    ):
+        source.read_at(0, 10)
+    assert len(site.files.seen("GET")) == 1
 
 
 def test_a_host_that_is_too_slow_for_the_scan_to_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

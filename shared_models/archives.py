@@ -70,9 +70,10 @@ class Pattern:
     """What an archive's name takes, below `base`: read a path part by part, or ask for it whole."""
 
     def __init__(self, name: str, base: str = "") -> None:
-        parts = name.rstrip("/").split("/")
+        parts = normal_relative_path(name.rstrip("/")).split("/")
+        below = normal_relative_path(base).split("/") if base else ()
         make = _part if is_pattern(name) else _literal
-        self._parts = [*map(_literal, base.split("/") if base else ()), *map(make, parts)]
+        self._parts = [*map(_literal, below), *map(make, parts)]
 
     def begin(self) -> Places:
         """Where it is before the first part."""

@@ -126,6 +126,12 @@ def test_members_are_named_from_the_directory_of_the_output(work: Path, tmp_path
     }  # fmt: skip
 
 
+def test_a_name_may_begin_at_the_work_directory(work: Path, tmp_path: Path) -> None:
+    data = packed(work, "out/")
+    assert packed(work, "./out/") == data
+    assert unpacked(data, tmp_path / "back", "./out/") == unpacked(data, tmp_path / "back2", "out/")
+
+
 def test_a_link_to_a_file_elsewhere_in_the_work_directory_becomes_that_file(
     work: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,10 @@ from shared_models.limits import MAX_PATTERNS
         ("bt2/", "bt2", True),
         ("bt2/", "bt22/a", False),
         ("*\n", "a\n", True),
+        ("./out/", "out/a", True),
+        ("a/./out/", "a/out/a", True),
+        ("./*.txt", "a.txt", True),
+        ("**/./x", "a/x", True),
     ],
 )
 def test_a_pattern_takes_what_matches_it_and_what_lies_in_that(name: str, path: str, takes: bool) -> None:
@@ -35,7 +39,7 @@ def test_a_pattern_takes_what_matches_it_and_what_lies_in_that(name: str, path: 
 
 
 def test_a_pattern_is_read_below_its_directory_and_the_directory_is_no_pattern() -> None:
-    pattern = Pattern("*.txt", "re*s")
+    pattern = Pattern("./*.txt", "./re*s")
     assert pattern.takes(["re*s", "a.txt"])
     assert not pattern.takes(["results", "a.txt"])
 

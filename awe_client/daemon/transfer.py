@@ -29,6 +29,7 @@ from awe_client.sdk.download import Download, Downloaded, Opener, Wanted
 from awe_client.sdk.download_errors import DownloadCorrupt, OutOfReach
 from awe_client.sdk.http_source import http_opener
 from awe_client.sdk.objects import Objects
+from shared_models.cookies import no_cookies
 from shared_models.errors import AweError, BadRequest, Forbidden, ServerUnreachable, Unauthenticated
 from shared_models.file_urls import is_file_url
 from shared_models.object_urls import is_object_url
@@ -182,7 +183,10 @@ class Sources:
             # A client of its own: our credentials must never reach a foreign host. Who waits for a connection
             # waits for our own transfers, and for as long as they take.
             self._foreign = httpx.AsyncClient(
-                follow_redirects=True, timeout=self._timeout, limits=self._servers.limits
+                follow_redirects=True,
+                timeout=self._timeout,
+                limits=self._servers.limits,
+                cookies=no_cookies(),
             )
         return self._foreign
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from awe_server.runtime.node_expiry import NodeExpiry
 from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
+from shared_models.cookies import no_cookies
 from shared_models.errors import AweError
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,6 @@ def _claim(mark: Path, server_uuid: str) -> None:
         raise WrongFolder(folder=mark.parent, found=found)
 
 
-def _no_cookies() -> CookieJar:
-    """What takes no cookie: all jobs share the connections, and what a host tells one is no other's."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
-
-
 class BackgroundDuties:
     """Starts and stops all of them together."""
 
@@ -90,7 +85,7 @@ class BackgroundDuties:
         self._nodes = nodes
         # How many questions are asked at once is bounded for each host; one host must not use up all.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits, cookies=_no_cookies())
+        self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits, cookies=no_cookies())
         monotonic = engine.clock.monotonic
         foreign = ForeignFiles(self._http, monotonic, settings.file_roots)
         self.indexes = SourceIndexes(folder.with_name("indexes"), settings.free_floor_bytes)

@@ -456,6 +456,16 @@ async def test_messages_name_the_address_without_secrets(
     assert all("secret" not in str(vars(record)) for record in retries)
 
 
+async def test_what_a_host_tells_one_job_is_not_sent_with_the_requests_of_another(
+    files: HttpFiles, sources: Sources, tmp_path: Path
+) -> None:
+    url = files.put("x", b"x")
+    files.faults.fail(503, headers={"Set-Cookie": "session=of-one-job"})
+    await sources.get(url, tmp_path / "x", Wanted())
+    await sources.get(url, tmp_path / "y", Wanted())
+    assert [seen.headers.get("cookie") for seen in files.seen("GET")] == [None] * 3
+
+
 async def test_a_redirect_leads_to_http_only(files: HttpFiles, sources: Sources, tmp_path: Path) -> None:
     files.put("x", b"hello")
     await sources.get(files.redirect("there", files.url_of("x")), tmp_path / "x", Wanted())

@@ -14,9 +14,9 @@ from shared_models.states import JobState
 
 
 def check_unread(state: State, node_id: str) -> None:
-    """Raises Conflict if a task that is looked at, waits or runs has the node among its inputs or predata."""
+    """Raises Conflict if a task that is looked at, waits or runs reads the node, or makes an output from it."""
     for task in _naming(state, node_id):
-        if _goes_on(task) and _reads(task, node_id):
+        if _goes_on(task) and node_id in read_by(task):
             raise Conflict(
                 f"node {node_id} is an input of task {task.id}, which is {task.state.value}: "
                 "make a new node, or suspend the job first"
@@ -88,7 +88,3 @@ def _parent(io: Document) -> str:
 
 def _goes_on(task: Task) -> bool:
     return task.preparing or task.state in RUNNING_TASKS
-
-
-def _reads(task: Task, node_id: str) -> bool:
-    return any(io["node"] == node_id and not io["host"] for ios in (task.inputs, task.predata) for io in ios)

@@ -96,3 +96,19 @@ async def test_the_servers_own_deletions_ask_nobody(api: Api) -> None:
         return (await api.http.get(f"/node/{output}")).status_code == 404
 
     await eventually(is_gone)
+
+
+@pytest.mark.parametrize("type_", ["copy", "subset"])
+async def test_what_an_output_is_made_from_has_its_content_until_its_job_is_suspended(
+    api: Api, type_: str
+) -> None:
+    parent = await node_of(api, b"a\nb\n")
+    options = {"parent_node": parent} | ({"parent_index": "line"} if type_ == "subset" else {})
+    job = await api.submit(task(outputs=[{"filename": "made", "type": type_, "formoptions": options}]))
+    await api.state_of(job, "queued")
+    other = {"upload": ("in.txt", b"other\n")}
+    [text] = await api.refused("PUT", f"/node/{parent}", 409, "conflict", files=other)
+    assert f"task {job['id']}_0" in text
+    assert (await api.http.get(f"/node/{parent}?download")).content == b"a\nb\n"
+    await api.ok("PUT", f"/job/{job['id']}?suspend")
+    await api.ok("PUT", f"/node/{parent}", files=other)

@@ -1,7 +1,11 @@
 """Indexes of files that are not ours: `<root>/<key>.<kind>.idx`, the key made of address, version and size.
 
-So an index is found again by whoever cuts the same file, and never taken for one of other content. A file
-whose version nobody tells gets an index of its own each time. What no unfinished task needs is removed.
+So an index is found again by whoever cuts the same file, and never taken for one of other content. A file of
+which neither version nor MD5 is told gets an index of its own each time. What no unfinished task needs is
+removed.
+
+An index that one job's data token opened a file for serves other jobs, too. Nobody learns anything by that:
+a task's files are looked at first, with its own job's token, and only who was let in is told of an MD5.
 """
 
 import asyncio
@@ -28,9 +32,9 @@ YOUNG_S = 600.0
 MAX_AT_ONCE = 2  #: scans of files of one host
 
 
-def key_of(place: Place) -> str:
-    """The key of a file's indexes."""
-    version = place.version or secrets.token_hex(16)
+def key_of(place: Place, md5: str = "") -> str:
+    """The key of a file's indexes; `md5`: of its content, "" if that was not told."""
+    version = place.version or md5 or secrets.token_hex(16)
     return hashlib.sha256(f"{place.url}\n{version}\n{place.size_bytes}".encode()).hexdigest()
 
 

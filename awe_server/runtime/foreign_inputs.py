@@ -178,7 +178,7 @@ class ForeignInputs:
         name = io["filename"]
         if name not in looked.places:
             place = self._foreign.place(io, fact, looked.token)
-            looked.places[name] = (key_of(place), place)
+            looked.places[name] = (key_of(place, fact.md5), place)
         return looked.places[name]
 
     async def _build(self, name: str, kind: str, key: str, place: Place) -> IndexFact:

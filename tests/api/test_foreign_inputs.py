@@ -343,6 +343,25 @@ async def test_two_jobs_share_the_index_of_a_file_and_it_goes_when_nobody_needs_
     assert (await swept(), index_files(api)) == (1, [])
 
 
+async def test_an_index_of_a_node_elsewhere_is_shared_by_who_may_read_the_node(
+    api: Api, places: Places
+) -> None:
+    places.shock.no_index.add("record")
+    places.shock.token = "canary"
+    document = {"tasks": [a_task(places.put("shock", LARGE))]}
+    for _ in range(2):
+        job = await api.ok("POST", "/job", json=document, headers={"Datatoken": "canary"})
+        assert (await queued(api, job))["totalwork"] == 4
+    assert len(index_files(api)) == 1
+    for headers in ({}, {"Datatoken": "another"}):
+        job = await api.ok("POST", "/job", json=document, headers=headers)
+        assert (await queued(api, job))["totalwork"] == 1
+    other = {"tasks": [a_task(places.put("shock", LARGE))]}
+    job = await api.ok("POST", "/job", json=other, headers={"Datatoken": "canary"})
+    await queued(api, job)
+    assert len(index_files(api)) == 2
+
+
 async def test_a_young_index_is_left_alone(api: Api, places: Places) -> None:
     job = await api.submit(a_task(places.put("web", LARGE)))
     await queued(api, job)

@@ -4,7 +4,7 @@ here and its holders are told; what they still say about it is refused (holder.p
 The engine brings a job that has left memory back before it calls a verb. Texts are AWE's where it has one.
 Source: AWE lib/core/servermgr.go SuspendJob, ResumeSuspendedJobByUser, RecomputeJob, ResubmitJob,
 DeleteJobByUser; differs: ended jobs cannot be suspended, resume keeps finished ranks and their count,
-recompute reaches descendants over every path.
+recompute reaches descendants over every path, and a job that goes on does not say any more what stopped it.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,8 +71,7 @@ def recompute_job(state: State, ctx: Context, job_id: JobId, task_name: str) -> 
     again = descendants(task)
     set_back(state, ctx, job, again)
     let_go_on(state, job.tasks)
-    job.notes = f"recomputed from task {task.id}"
-    start_again(state, ctx, job)
+    start_again(state, ctx, job, f"recomputed from task {task.id}")
     state.record("JC", jobid=job.id, taskid=task.id, tasks=len(again))
     return job
 
@@ -84,8 +83,7 @@ def resubmit_job(state: State, ctx: Context, job_id: JobId) -> Job:
     """
     job = _restartable(state, job_id)
     set_back(state, ctx, job, job.tasks)
-    job.notes = "restarted from the beginning"
-    start_again(state, ctx, job)
+    start_again(state, ctx, job, "restarted from the beginning")
     state.record("JC", jobid=job.id, tasks=len(job.tasks))
     return job
 

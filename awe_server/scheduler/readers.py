@@ -14,7 +14,7 @@ from shared_models.states import JobState
 
 
 def check_unread(state: State, node_id: str) -> None:
-    """Raises Conflict if a task that is looked at, waits or runs reads the node, or makes an output from it."""
+    """Raises Conflict if a task that is looked at, waits or runs reads the node, or makes outputs from it."""
     for task in _naming(state, node_id):
         if _goes_on(task) and node_id in read_by(task):
             raise Conflict(

@@ -53,12 +53,13 @@ def descendants(*tasks: Task) -> list[Task]:
 def let_go_on(state: State, tasks: Iterable[Task]) -> None:
     """Let suspended tasks go on: finished ranks count, unfinished ones may fail as often as new ones.
 
-    Clients forget that these workunits failed on them: a lone client may try again.
+    Clients forget that these workunits failed on them: a lone client may try again. What a task that failed
+    says of it goes; why it was not split, say, stays.
     """
     suspended = [task for task in tasks if task.state is TaskState.SUSPEND]
     failed: set[WorkunitId] = set()
     for task in suspended:
-        if not task.is_cut:
+        if not task.is_cut or task.id == (task.job.error or {}).get("taskfailed"):
             task.notes = ""
         _move(task, _where_it_was(task))
         state.touch_task(task)
@@ -100,13 +101,16 @@ def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> N
     job.open_tasks = sum(task.state not in DONE_TASKS for task in job.tasks)
 
 
-def start_again(state: State, ctx: Context, job: Job) -> None:
-    """Make the job active as its tasks stand, and list or start what is ready."""
+def start_again(state: State, ctx: Context, job: Job, notes: str = "") -> None:
+    """Make the job active as its tasks stand, and list or start what is ready.
+
+    Of what stopped it nothing is said any more; `notes` say why it is active.
+    """
     target = standing(job)
     check_move(JOB_MOVES, "job", job.id, job.state, target)
     job.state = target
     job.info = {**job.info, "completedtime": ZERO_TIME}
-    job.error = None
+    job.notes, job.lastfailed, job.error = notes, "", None
     job.resumed += 1
     job.updatetime = ctx.wall_s
     state.touch_job(job)

@@ -6,6 +6,8 @@ import pytest
 
 from awe_server.scheduler import jobs
 from awe_server.scheduler.facts import InputFact, TaskFacts
+from awe_server.scheduler.finish import task_unfinishable
+from awe_server.scheduler.invariants import check
 from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.report import report
 from awe_server.scheduler.restart import descendants
@@ -204,6 +206,50 @@ def test_resume_forgives_failures_and_a_lone_client_may_try_again(world: World) 
     assert bystander.skip
     assert world.take() is unit
     assert unit.attempt == 4
+
+
+def told(job: Job) -> tuple[str, str, object, list[str]]:
+    """What a job says of a failure."""
+    return job.notes, job.lastfailed, job.error, [task.notes for task in job.tasks]
+
+
+@pytest.mark.parametrize("verb", ["resume", "recompute", "resubmit"])
+@pytest.mark.parametrize("fails", ["work", "finishing"])
+def test_a_job_that_goes_on_does_not_say_any_more_that_it_failed(world: World, verb: str, fails: str) -> None:
+    builder = a_job(noretry=True).task("t1").writes("out") if fails == "finishing" else a_job(noretry=True)
+    job = world.submit(builder.task("t2", parts=2))
+    world.client()
+    work = job.tasks[-1]
+    if fails == "finishing":
+        world.prepare(job.tasks[0])
+        world.done(world.take())
+        task_unfinishable(world.state, world.ctx, job.tasks[0].id, 1, "nobody takes it")
+    else:
+        world.fail(world.take())
+    assert job.state is JobState.SUSPEND
+    assert all([*told(job)[:3], "".join(told(job)[3])])
+    assert check(world.state) == []
+    expected = ""
+    if verb == "resume":
+        resume(world, job)
+    elif verb == "recompute":
+        recompute(world, job, work.name)
+        expected = f"recomputed from task {work.id}"
+    else:
+        jobs.resubmit_job(world.state, world.ctx, job.id)
+        expected = "restarted from the beginning"
+    assert told(job) == (expected, "", None, [""] * len(job.tasks))
+    assert check(world.state) == []
+
+
+def test_resume_keeps_why_a_task_was_not_split(world: World) -> None:
+    job = world.submit(a_job(noretry=True).task("t1").task("t2"))
+    world.client()
+    job.tasks[0].notes = "not split: no"
+    failing = next(grant.unit for grant in world.checkout(want=2) if grant.unit.task is job.tasks[1])
+    world.fail(failing)
+    resume(world, job)
+    assert told(job) == ("", "", None, ["not split: no", ""])
 
 
 def test_resume_looks_again_at_refused_inputs(world: World) -> None:

@@ -263,7 +263,7 @@ class NoSpace(AweError):
 
 
 class QuotaExceeded(NoSpace):
-    """The node store's quota is used up: {used_bytes} of {limit_bytes} bytes are taken."""
+    """{wanted_bytes} bytes more do not fit into the quota: {used_bytes} of {limit_bytes} bytes are taken."""
 
     code = "quota_exceeded"
 

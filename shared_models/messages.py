@@ -75,6 +75,8 @@ class FreeMessage(TypedDict):
 
 #: Workunit id, stage (fetching, pushing), bytes done, bytes in all (-1 = not known).
 ProgressRow = tuple[str, str, int, int]
+#: Workunit id, why its transfer does not move: of rows in `progress`, only while it waits.
+WaitsRow = tuple[str, str]
 
 
 class RequestMessage(TypedDict):
@@ -91,6 +93,7 @@ class RequestMessage(TypedDict):
     free: NotRequired[FreeMessage | None]
     draining: NotRequired[bool]
     progress: NotRequired[list[ProgressRow]]  #: of transfers that take a while
+    waits: NotRequired[list[WaitsRow]]  #: of those that do not move now
     leaving: NotRequired[bool]  #: the last exchange of this incarnation
     trouble: NotRequired[str]  #: why the client takes less than it could, or nothing
 
@@ -198,6 +201,7 @@ class ExchangeRequest:
     draining: bool
     leaving: bool = False
     progress: list[tuple[WorkunitId, str, int, int]] = field(default_factory=list)
+    waits: dict[WorkunitId, str] = field(default_factory=dict)
     trouble: str = ""
 
 
@@ -223,6 +227,7 @@ def check_exchange(data: object) -> ExchangeRequest:
         draining=flag(data, "draining"),
         leaving=flag(data, "leaving"),
         progress=[_progress(row, i) for i, row in enumerate(rows(data, "progress", MAX_HOLDS))],
+        waits=dict(_waits(row, i) for i, row in enumerate(rows(data, "waits", MAX_HOLDS))),
         trouble=free_text(data, "trouble")[:MAX_NOTES_CHARS],
     )
 
@@ -289,6 +294,12 @@ def _progress(row: object, i: int) -> tuple[WorkunitId, str, int, int]:
     if any(type(count) is not int or not -1 <= count <= MAX_INT for count in (done, total)) or done < 0:
         raise InvalidDocument(f"progress[{i}]: bytes are whole numbers; -1 in all if not known")
     return _workunit(work, f"progress[{i}][0]"), stage, done, total
+
+
+def _waits(row: object, i: int) -> tuple[WorkunitId, str]:
+    if not isinstance(row, list | tuple) or len(row) != 2 or not isinstance(row[1], str):
+        raise InvalidDocument(f"waits[{i}]: must be [workunit id, reason]")
+    return _workunit(row[0], f"waits[{i}][0]"), row[1][:MAX_NOTES_CHARS]
 
 
 def _free(data: object) -> Free:

@@ -186,6 +186,7 @@ class TransferView(Shown):
     bytes: int = 0
     total_bytes: int = -1  #: -1 = not known
     at: str = ZERO_TIME  #: when the client said so
+    waits: str = ""  #: why nothing moves; only while it waits
 
 
 class WorkunitView(_Work):

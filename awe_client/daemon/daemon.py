@@ -29,7 +29,7 @@ from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import Sources
 from awe_client.daemon.workdir import WorkDirs
 from awe_client.daemon.workshop import Workshop
-from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage
+from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage, WaitsRow
 
 log = logging.getLogger(__name__)
 
@@ -319,6 +319,10 @@ class Daemon:
     def progress(self) -> list[ProgressRow]:
         """How far transfers are that take a while."""
         return self._workshop.progress()
+
+    def waits(self) -> list[WaitsRow]:
+        """Which of them do not move, and why."""
+        return self._workshop.waits()
 
     def has_backlog(self) -> bool:
         """Whether a short delay would starve no slot."""

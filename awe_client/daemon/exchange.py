@@ -22,7 +22,14 @@ from awe_client.daemon.spool import Spool
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
 from shared_models.limits import MAX_HOLDS, MAX_REPORTS
-from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage, ReportMessage, RequestMessage
+from shared_models.messages import (
+    FreeMessage,
+    ProgressRow,
+    ReplyMessage,
+    ReportMessage,
+    RequestMessage,
+    WaitsRow,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +66,9 @@ class Port(Protocol):
 
     def progress(self) -> list[ProgressRow]:
         """How far transfers are that take a while."""
+
+    def waits(self) -> list[WaitsRow]:
+        """Which of them do not move, and why."""
 
     def has_backlog(self) -> bool:
         """Whether a short delay would starve no slot."""
@@ -193,6 +203,8 @@ class ExchangeLoop:
         }
         if progress := self._port.progress():
             request["progress"] = progress[:MAX_HOLDS]
+            if waits := self._port.waits():
+                request["waits"] = waits[:MAX_HOLDS]
         if trouble:
             request["trouble"] = trouble
         return request

@@ -2,8 +2,19 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from awe_client.sdk.bodies import CountedBody, Progress
+
+
+class Follower(Protocol):
+    """Who wants to know how one file moves."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """So far it is: bytes done, bytes in all or -1."""
+
+    def waits(self, reason: str) -> None:
+        """It does not move now, and why; "" = it goes on."""
 
 
 class Meter:
@@ -11,6 +22,8 @@ class Meter:
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.stage = stage  #: "fetching" or "pushing"
+        self.waits_for = ""  #: why nothing moves, until something does
+        self._reached = 0  #: bytes done, when it last said so
         self._clock = clock
         self._since = clock()
         self._files: dict[str, tuple[int, int]] = {}
@@ -25,13 +38,20 @@ class Meter:
         if done:
             self._files[key] = (done, done)
 
-    def follow(self, key: str) -> Progress:
-        """What to call while a file moves."""
+    def follow(self, key: str) -> Follower:
+        """Whom to tell how a file moves."""
+        return _File(self, key)
 
-        def moved(done: int, total: int) -> None:
-            self._files[key] = (done, total)
+    def moved(self, key: str, done: int, total: int) -> None:
+        """So far is a file. What is only sent again does not show that the wait is over."""
+        self._files[key] = (done, total)
+        if self.waits_for and self.bytes_done > self._reached:
+            self.waits_for = ""
 
-        return moved
+    def waits(self, reason: str) -> None:
+        """Nothing moves now, and why; "" = it goes on."""
+        self.waits_for = reason
+        self._reached = max(self._reached, self.bytes_done)
 
     @property
     def seconds(self) -> float:
@@ -55,29 +75,53 @@ class Meter:
         return -1 if -1 in totals else sum(totals)
 
 
+class _File:
+    """One file of a meter."""
+
+    def __init__(self, meter: Meter, key: str) -> None:
+        self._meter = meter
+        self._key = key
+
+    def __call__(self, done: int, total: int) -> None:
+        self._meter.moved(self._key, done, total)
+
+    def waits(self, reason: str) -> None:
+        """It does not move now, and why; "" = it goes on."""
+        self._meter.waits(reason)
+
+
 class Followers:
     """All who wait for one transfer; who comes later hears at once how far it is."""
 
     def __init__(self) -> None:
-        self._all: list[Progress] = []
+        self._all: list[Follower] = []
         self._last: tuple[int, int] | None = None
+        self._waits_for = ""
 
-    def join(self, follower: Progress) -> None:
+    def join(self, follower: Follower) -> None:
         """One more."""
         self._all.append(follower)
         if self._last is not None:
             follower(*self._last)
+        if self._waits_for:
+            follower.waits(self._waits_for)
 
-    def leave(self, follower: Progress) -> bool:
+    def leave(self, follower: Follower) -> bool:
         """One less; whether somebody is left."""
         self._all.remove(follower)
         return bool(self._all)
 
-    def moved(self, done: int, total: int) -> None:
-        """What to call while the file moves."""
+    def __call__(self, done: int, total: int) -> None:
+        """So far is the file."""
         self._last = (done, total)
         for follower in self._all:
             follower(done, total)
+
+    def waits(self, reason: str) -> None:
+        """It does not move now, and why; "" = it goes on."""
+        self._waits_for = reason
+        for follower in self._all:
+            follower.waits(reason)
 
 
 class MeteredBody:

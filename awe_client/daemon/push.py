@@ -66,7 +66,7 @@ class Pusher:
         for output in attempt.task.message["outputs"]:
             has_file = output.get("type") not in WITHOUT_FILE
             if output.get("attrfile") and attempt.rank < 2 and (output["filename"] in there or not has_file):
-                await self._attributes(attempt, output)
+                await self._attributes(attempt, output, meter)
         return uploaded
 
     async def push_left(self, attempt: Attempt, meter: Meter) -> tuple[str, str]:
@@ -81,7 +81,8 @@ class Pusher:
                 lambda server: server.keep_failed(
                     body, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
                 ),
-                "it was refused",
+                "archive of what it left",
+                meter,
             )
         except (NotKept, OSError, StepError) as exc:
             return "", f"what it left could not be kept: {words_of(exc)}"
@@ -94,7 +95,7 @@ class Pusher:
             body = await _body_of(found)
             patience = Patience()
             upload = Upload(attempt, node, body, meter.follow(name), patience.reset)
-            fact = await self._insist(upload, f"output {name} was refused", patience)
+            fact = await self._insist(upload, f"output {name} ({body.size / 1e6:,.1f} MB)", meter, patience)
             if not body.md5 or fact.md5 in ("", body.md5):
                 return {"filename": name, "size": body.size, "md5": fact.md5 or body.md5}
             mismatches += 1
@@ -109,6 +110,7 @@ class Pusher:
         while True:
             try:
                 size, md5 = await self._stager.stage(attempt, found.output["url"], found, meter.follow(name))
+                meter.waits("")
                 return {"filename": name, "size": size, "md5": md5}
             except OutOfReach as exc:
                 raise StepError(FailureKind.NODE, f"output {name}: {exc}") from exc
@@ -118,9 +120,10 @@ class Pusher:
                 raise StepError(FailureKind.OUTPUT, f"output {name} was refused: {exc}") from exc
             except TargetBusy as exc:
                 log.info("staging_retried", extra={"output": name, "error": str(exc)})
+                meter.waits(f"its output {name} cannot be put there for now: {exc}")
                 await patience.wait(exc)
 
-    async def _attributes(self, attempt: Attempt, output: Mapping[str, Any]) -> None:
+    async def _attributes(self, attempt: Attempt, output: Mapping[str, Any], meter: Meter) -> None:
         """Store a JSON file that the command wrote as the node's attributes; missing or empty: nothing.
 
         Source: AWE lib/shock/shock.go PutOrPostFile (attrfile, rank < 2).
@@ -142,10 +145,11 @@ class Pusher:
                     attempt=attempt.number,
                     token=attempt.token,
                 ),
-                f"attributes of output {output['filename']} were refused",
+                f"attribute file of output {output['filename']}",
+                meter,
             )
 
-    async def push_logs(self, attempt: Attempt, end: CommandEnd) -> str:
+    async def push_logs(self, attempt: Attempt, end: CommandEnd, meter: Meter) -> str:
         """Upload the full logs; returns what a person should know if one could not be stored."""
         notes = []
         logs: dict[LogName, tuple[str, bytes]] = {
@@ -157,46 +161,58 @@ class Pusher:
                 continue
             try:
                 # The executor removes only directories whose logs are no longer than their tails.
-                await self._push_log(attempt, kind, tail if end.tidied else await _log_body(attempt, name))
+                body = tail if end.tidied else await _log_body(attempt, name)
+                await self._push_log(attempt, kind, body, meter)
             except StepError as exc:
                 notes.append(str(exc))
         return "; ".join(notes)
 
-    async def _push_log(self, attempt: Attempt, kind: LogName, body: FileBody | bytes) -> None:
+    async def _push_log(self, attempt: Attempt, kind: LogName, body: FileBody | bytes, meter: Meter) -> None:
         if isinstance(body, bytes) and not body:
             return
         await self._insist(
             lambda server: server.write_log(
                 attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=0
             ),
-            f"full {kind} not stored",
+            f"full {kind}",
+            meter,
         )
 
     async def _insist(
-        self, call: Callable[[AsyncAweClient], Awaitable[T]], what: str, patience: Patience | None = None
+        self,
+        call: Callable[[AsyncAweClient], Awaitable[T]],
+        what: str,
+        meter: Meter,
+        patience: Patience | None = None,
     ) -> T:
-        """Repeat a call until an awe-server answers. Raises LeaseLost, and StepError for a refusal."""
+        """Repeat a call until an awe-server takes it. Raises LeaseLost, and StepError for a refusal.
+
+        `meter` is told what keeps it waiting.
+        """
         patience = patience or Patience()
         while True:
             server = self._servers.current
             try:
-                return await call(server)
+                done = await call(server)
+                meter.waits("")
+                return done
             except LeaseLost:
                 raise
             except NotFound as exc:
                 if exc.code == "workunit_not_found":
                     raise LeaseLost(str(exc)) from exc
-                raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
+                raise StepError(FailureKind.OUTPUT, f"{what} was refused: {exc}") from exc
             except AweError as exc:
                 # Nobody answered, or a stranger did: a proxy that has no server behind it at the moment.
                 no_server = isinstance(exc, ServerUnreachable)
                 # An internal error of the server may pass, or be told again for ever.
                 passing = worth_retrying(exc.fields.get("status", 0)) and patience.failures < INTERNAL_ERRORS
                 if not (exc.retryable or no_server or passing):
-                    raise StepError(FailureKind.OUTPUT, f"{what}: {exc}") from exc
+                    raise StepError(FailureKind.OUTPUT, f"{what} was refused: {exc}") from exc
                 if no_server or isinstance(exc, ShuttingDown):
                     self._servers.failed(server)
                 log.info("push_retried", extra={"what": what, "error": str(exc)})
+                meter.waits(f"its {what} is {'not taken' if no_server else 'refused'} for now: {exc}")
                 await patience.wait(exc)
             except OSError as exc:
                 raise StepError(

@@ -19,9 +19,8 @@ from awe_client.daemon.attempt import Attempt, Link
 from awe_client.daemon.cache import Cache, Cached, key_of
 from awe_client.daemon.copies import copy_file, in_thread, link_file
 from awe_client.daemon.outcome import Failure
-from awe_client.daemon.progress import Followers
+from awe_client.daemon.progress import Follower, Followers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
-from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Wanted
 from shared_models.errors import BadRequest
 from shared_models.states import FailureKind
@@ -37,7 +36,7 @@ class WholeFiles:
         self._cache = cache
         self._followers: dict[str, Followers] = {}  #: of what somebody waits for, by key
 
-    async def link(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+    async def link(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Follower) -> None:
         """Link the cache's file; it stays at least until `release`."""
         key = _key(attempt, entry)
         cached = await self._with_room(lambda: self._use(attempt, key, entry, follow))
@@ -48,7 +47,7 @@ class WholeFiles:
         attempt.links.append(Link(entry["filename"], cached.path, cached))
         await _write(asyncio.to_thread(link_file, cached.path, target), target)
 
-    async def copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+    async def copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Follower) -> None:
         """Bring a file that is the attempt's own."""
         await self._with_room(lambda: self._copy(attempt, entry, target, follow))
 
@@ -57,7 +56,7 @@ class WholeFiles:
         attempt: Attempt,
         entry: Mapping[str, Any],
         target: Path,
-        follow: Progress,
+        follow: Follower,
         read: Callable[[Path], Awaitable[None]],
     ) -> None:
         """Bring a file, to `target` if it is not the cache's, only for `read(path)`."""
@@ -108,7 +107,7 @@ class WholeFiles:
         key = _key(attempt, entry, message["jobid"])
         return key if message["totalwork"] > 1 or self._cache.has(key) else ""
 
-    async def _copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+    async def _copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Follower) -> None:
         key = self._shared_key(attempt, entry)
         while key and (cached := await self._use(attempt, key, entry, follow)) is not None:
             try:
@@ -120,20 +119,20 @@ class WholeFiles:
         await self._get(attempt, entry, target, follow)
 
     async def _use(
-        self, attempt: Attempt, key: str, entry: Mapping[str, Any], follow: Progress
+        self, attempt: Attempt, key: str, entry: Mapping[str, Any], follow: Follower
     ) -> Cached | None:
         """Use an entry; all who wait for it see how far it is, whoever began to fetch it."""
         followers = self._followers.setdefault(key, Followers())
         followers.join(follow)
         try:
             return await self._cache.use(
-                key, whole(entry).size, lambda path: self._get(attempt, entry, path, followers.moved)
+                key, whole(entry).size, lambda path: self._get(attempt, entry, path, followers)
             )
         finally:
             if not followers.leave(follow):
                 del self._followers[key]
 
-    async def _get(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Progress) -> None:
+    async def _get(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Follower) -> None:
         await self._sources.get(
             entry["url"],
             target,

@@ -29,7 +29,7 @@ from awe_client.daemon.transfer import StepError
 from awe_client.daemon.workdir import WorkDirs
 from shared_models.errors import LeaseLost
 from shared_models.ids import TaskId, make_workunit_id
-from shared_models.messages import GrantMessage, ProgressRow
+from shared_models.messages import GrantMessage, ProgressRow, WaitsRow
 from shared_models.states import FailureKind
 
 log = logging.getLogger(__name__)
@@ -163,6 +163,11 @@ class Workshop:
             for id, meter in moving
             if meter.seconds >= PROGRESS_AFTER_S
         ]
+
+    def waits(self) -> list[WaitsRow]:
+        """Which transfers do not move, and why."""
+        moving = [(h.attempt.id, h.meter) for h in self._holdings.values() if h.meter is not None]
+        return [(id, meter.waits_for) for id, meter in moving if meter.waits_for]
 
     @property
     def is_empty(self) -> bool:
@@ -302,7 +307,9 @@ class Workshop:
             outputs = await self._pusher.push_outputs(holding.attempt, meter) if instruction.outputs else []
             end = holding.machine.end
             await self._live_logs.end(holding.attempt.key)
-            note = await self._pusher.push_logs(holding.attempt, end) if instruction.logs and end else ""
+            note = ""
+            if instruction.logs and end:
+                note = await self._pusher.push_logs(holding.attempt, end, meter)
             kept = ""
             if instruction.left:
                 kept, why_not = await self._pusher.push_left(holding.attempt, meter)

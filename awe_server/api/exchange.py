@@ -98,7 +98,7 @@ async def serve(request: Request) -> Response:
     followed: Followed = request.app.state.followed
     reply = await _settle(services, client_id, x)
     transfers: Transfers = request.app.state.transfers
-    transfers.told(services.engine.state, client_id, x.progress, services.wall())
+    transfers.told(services.engine.state, client_id, x.progress, x.waits, services.wall())
     logs = followed.among(x.holds)
     if reply.is_empty and not followed.is_news(client_id, logs) and x.wait_s > 0 and not x.leaving:
         reply, logs = await _wait(services, followed, client_id, x, reply)

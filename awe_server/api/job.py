@@ -5,6 +5,7 @@ not exist 400 (AWE: 200 `requested job operation not supported`).
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -18,6 +19,7 @@ from awe_server.api.job_list import JobListParameters
 from awe_server.api.logs import Logs
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
+from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
 from awe_server.data.root_threads import RootThreads
@@ -132,6 +134,7 @@ class JobParameters(Parameters):
 
 @router.get("/{job_id}", summary="One job", response_model=Envelope[JobView], responses=Missing)
 async def get_job(
+    request: Request,
     job_id: JobId,
     services: Served,
     caller: Asking,
@@ -144,13 +147,14 @@ async def get_job(
     the time is over; with `revision` as well, as soon as the job differs from that revision.
     """
     engine = services.engine
+    transfers: Transfers = request.app.state.transfers
     job = await engine.job_head(job_id)
     policy.allow(caller, Right.READ, job)
     flags = {name: getattr(query, name) for name in ("why", "position", "report", "perf")}
     if any(flags.values()):
         face, _ = one_of(flags, "")
         faces: dict[str, Callable[[Services, Document], Awaitable[Any]]] = {
-            "why": job_look.why,
+            "why": partial(job_look.why, transfers=transfers),
             "position": job_look.position,
             "report": job_look.report,
             "perf": job_look.perf,

@@ -7,10 +7,11 @@ from anyio import to_thread
 
 from awe_server.api import views
 from awe_server.api.logs import STREAMS, Log, Logs
+from awe_server.api.transfers import Transfers, in_words
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
-from awe_server.scheduler.state import ACTIVE_JOBS, State
-from awe_server.scheduler.why import why_job
+from awe_server.scheduler.state import ACTIVE_JOBS, Context, State
+from awe_server.scheduler.why import MAX_WORKUNIT_ROWS, Reason, why_job, why_workunit
 from awe_server.store.base import Document, Match, Query
 from shared_models.errors import BadRequest, NotFound, TooLarge
 from shared_models.ids import JobId, TaskId, WorkunitId, make_workunit_id
@@ -63,15 +64,23 @@ def _pause_s(tasks: int) -> float:
     return min(MAX_PAUSE_S, MIN_PAUSE_S + tasks * PAUSE_PER_TASK_S)
 
 
-async def why(services: Services, job: Document) -> list[Any]:
-    """What the job and its unfinished parts wait for; nothing once it is over."""
+async def why(services: Services, job: Document, transfers: Transfers) -> list[Reason]:
+    """What the job and its unfinished parts wait for, some running ones too; nothing once it is over."""
     engine = services.engine
     if job["id"] not in engine.state.jobs:
         return []
-    rows = [dict(row) for row in await engine.look(why_job, engine.context(), JobId(job["id"]))]
+    rows = await engine.look(_why, engine.context(), JobId(job["id"]), transfers)
     for row in rows:
-        if trouble := engine.troubles.get(str(row["id"])):
+        if trouble := engine.troubles.get(row["id"]):
             row["reason"] = f"{row['reason']}; {trouble}"
+    return rows
+
+
+def _why(state: State, ctx: Context, job_id: JobId, transfers: Transfers) -> list[Reason]:
+    rows = why_job(state, ctx, job_id)
+    for work, progress in transfers.waiting(state, job_id, MAX_WORKUNIT_ROWS):
+        [row] = why_workunit(state, ctx, work)
+        rows.append({**row, "reason": f"{row['reason']}, {in_words(progress)}"})
     return rows
 
 

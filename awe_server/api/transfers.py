@@ -1,11 +1,12 @@
 """How far clients are with moving files. Kept in memory only: it is old in a moment, and told again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document
-from shared_models.ids import ClientId, WorkunitId
+from shared_models.ids import ClientId, JobId, WorkunitId
 from shared_models.states import WorkunitState
 from shared_models.times import rfc3339
 
@@ -18,8 +19,18 @@ class Transfers:
     def __init__(self) -> None:
         self._by_client: dict[ClientId, dict[WorkunitId, Document]] = {}
 
-    def told(self, state: State, client_id: ClientId, rows: Sequence[Row], wall_s: float) -> None:
-        """Replace what a client said before; only what it holds counts."""
+    def told(
+        self,
+        state: State,
+        client_id: ClientId,
+        rows: Sequence[Row],
+        waits: Mapping[WorkunitId, str],
+        wall_s: float,
+    ) -> None:
+        """Replace what a client said before; only what it holds counts.
+
+        `waits` says of some of the rows why nothing moves.
+        """
         self._by_client.pop(client_id, None)
         client = state.clients.get(client_id)
         if not rows or client is None:
@@ -35,6 +46,8 @@ class Transfers:
             for work, stage, done, total in rows
             if work in client.holds
         }
+        for work in waits.keys() & self._by_client[client_id].keys():
+            self._by_client[client_id][work]["progress"]["waits"] = waits[work]
 
     def of(self, unit: Document) -> Document:
         """What to add to the document of a workunit: `progress`, or nothing."""
@@ -44,9 +57,26 @@ class Transfers:
             return {}
         return {"progress": row["progress"]}
 
+    def waiting(self, state: State, job_id: JobId, most: int) -> list[tuple[WorkunitId, Document]]:
+        """Workunits of a job whose transfers do not move, `most` of them, with their progress."""
+        told = (item for rows in self._by_client.values() for item in rows.items())
+        waiting = (
+            (work, row["progress"])
+            for work, row in told
+            if "waits" in row["progress"] and _is_held(state, work, job_id, row["attempt"])
+        )
+        return list(islice(waiting, most))
+
+
+def _is_held(state: State, work: WorkunitId, job_id: JobId, attempt: int) -> bool:
+    unit = state.workunits.get(work)
+    is_held = unit is not None and unit.state is WorkunitState.CHECKOUT and unit.attempt == attempt
+    return unit is not None and is_held and unit.task.job.id == job_id
+
 
 def in_words(progress: Document) -> str:
-    """As in `fetching files: 12 of 300 MB`."""
+    """As in `fetching files: 12 of 300 MB`, and why it waits."""
     done, total = progress["bytes"], progress["total_bytes"]
     of = f" of {total / 1e6:,.0f}" if total >= 0 else ""
-    return f"{progress['stage']} files: {done / 1e6:,.0f}{of} MB"
+    waits = f": {progress['waits']}" if "waits" in progress else ""
+    return f"{progress['stage']} files: {done / 1e6:,.0f}{of} MB{waits}"

@@ -200,7 +200,7 @@ class BlobStore:
         return self.root / name
 
     def require(self, size: int) -> None:
-        """Raise NoSpace unless that many bytes fit above the floor, QuotaExceeded unless within the quota."""
+        """As `Quota.require`, and raise NoSpace unless that many bytes fit above the floor."""
         self.quota.require(size)
         self.require_free(size)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from awe_server.data.files import TEMPORARY_PREFIX, walk
 from awe_server.data.indexes import SIDECAR_SUFFIX
-from shared_models.errors import QuotaExceeded
+from shared_models.errors import QuotaExceeded, TooLarge
 
 
 class Quota:
@@ -48,7 +48,9 @@ class Quota:
             self._used_bytes = total
 
     def require(self, size: int) -> None:
-        """Raise QuotaExceeded unless that many bytes fit."""
+        """Raise QuotaExceeded unless that many bytes fit now, TooLarge if they never can."""
+        if 0 < self.limit_bytes < size:
+            raise TooLarge(f"it has {size} bytes: the node store's whole quota is {self.limit_bytes}")
         with self._counting:
             self._check(size)
 
@@ -66,7 +68,7 @@ class Quota:
 
     def _check(self, size: int) -> None:
         if self.limit_bytes and size > 0 and self._used_bytes + size > self.limit_bytes:
-            raise QuotaExceeded(used_bytes=self._used_bytes, limit_bytes=self.limit_bytes)
+            raise QuotaExceeded(wanted_bytes=size, used_bytes=self._used_bytes, limit_bytes=self.limit_bytes)
 
     # ---- names
 

@@ -11,7 +11,7 @@ import pytest
 
 from awe_server.data import indexes
 from awe_server.data.parts import PartStore
-from shared_models.limits import MAX_VALUES
+from shared_models.limits import MAX_NOTES_CHARS, MAX_VALUES
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
 from tests.unit.data.port import stream
@@ -578,6 +578,39 @@ async def test_progress_is_shown_while_its_client_tells_it_and_holds_the_attempt
     assert "progress" not in await api.ok("GET", path)
 
 
+async def test_why_says_what_a_transfer_waits_for_only_while_it_waits(api: Api, native: Native) -> None:
+    job = await api.submit()
+    [grant] = await native.take()
+    path, why_job = f"/work/{grant['id']}", f"/job/{job['id']}?why"
+    row = [grant["id"], "pushing", 0, 4_000_000]
+    reason = "its output o is refused for now: no room"
+    other = f"{grant['task']}_7"
+    await native.exchange(progress=[row], waits=[[grant["id"], reason + "x" * 9_000], [other, "not its own"]])
+    assert (await api.ok("GET", path))["progress"]["waits"].startswith(reason)
+    assert len((await api.ok("GET", path))["progress"]["waits"]) == MAX_NOTES_CHARS
+    await native.exchange(progress=[row], waits=[[grant["id"], reason]])
+    [own] = await api.ok("GET", f"{path}?why")
+    said = await api.ok("GET", why_job)
+    for found in (own, said[-1]):
+        assert (found["entity"], found["id"], found["state"]) == ("workunit", grant["id"], "checkout")
+        assert found["reason"].endswith(f"attempt 1, pushing files: 0 of 4 MB: {reason}")
+    await native.exchange(progress=[row])
+    assert "waits" not in (await api.ok("GET", path))["progress"]
+    assert await api.ok("GET", why_job) == said[:-1]
+
+
+async def test_of_many_transfers_that_wait_a_few_are_told(api: Api, native: Native) -> None:
+    tasks = [{"taskid": str(i), "cmd": {"name": "true"}} for i in range(8)]
+    jobs = [await api.submit(), await api.submit(*tasks)]
+    held = [grant["id"] for grant in await native.take(16)]
+    await native.exchange(
+        progress=[[id, "fetching", 0, 1] for id in held], waits=[[id, "x is away"] for id in held]
+    )
+    for job, count in ((jobs[0], 1), (jobs[-1], 5)):
+        said = await api.ok("GET", f"/job/{job['id']}?why")
+        assert sum("x is away" in row["reason"] for row in said) == count
+
+
 async def test_progress_ends_with_the_exchange_that_has_none(api: Api, native: Native) -> None:
     await api.submit()
     [grant] = await native.take()
@@ -603,6 +636,16 @@ async def test_progress_of_another_form_is_refused(api: Api, native: Native, row
     message = native.message(progress=[row]) | {"request_id": native.request_id + 1}
     [text] = await api.refused("POST", f"/client/{native.id}/exchange", 400, "invalid_document", json=message)
     assert re.match(says, text)
+
+
+@pytest.mark.parametrize("row", ["x", ["ID"], ["ID", 1], ["ID", "a", "b"], ["x", "a"]])
+async def test_waits_of_another_form_are_refused(api: Api, native: Native, row: Any) -> None:
+    await api.submit()
+    [grant] = await native.take()
+    row = [grant["id"] if item == "ID" else item for item in row] if isinstance(row, list) else row
+    message = native.message(waits=[row]) | {"request_id": native.request_id + 1}
+    [text] = await api.refused("POST", f"/client/{native.id}/exchange", 400, "invalid_document", json=message)
+    assert text.startswith("waits[0]")
 
 
 SHOCK = {"host": "http://127.0.0.1:9", "node": "7b1de3f2-0000-4000-8000-00000000000a"}

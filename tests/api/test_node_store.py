@@ -214,8 +214,11 @@ async def test_the_quota_is_refused_with_its_numbers_before_a_byte_is_written(
         reply = await api.http.post("/node", **more)
         assert (reply.status_code, reply.json()["code"]) == (507, "quota_exceeded")
         assert (reply.json()["used_bytes"], reply.json()["limit_bytes"]) == (MIB, quota)
+        assert reply.json()["wanted_bytes"] > 2 * MIB
         assert f"{MIB} of {quota} bytes" in reply.json()["error"][0]
         assert reply.headers["Retry-After"]
+    [never] = await api.refused("POST", "/node", 413, "too_large", content=b"y" * (quota + 1))
+    assert f"whole quota is {quota}" in never
     assert (await api.http.get("/node")).json()["total_count"] == 1
     assert len(blobs(tmp_path)) == 1
     await api.ok("POST", "/node", content=b"y" * (2 * MIB))

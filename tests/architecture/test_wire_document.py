@@ -55,7 +55,7 @@ MEANINGS = {
     "not_confirmed": "accepted, but the store has not confirmed it: it may still be carried out",
     "not_cuttable": "the file cannot be cut there",
     "not_found": "no such resource",
-    "quota_exceeded": "the node store's quota is used up: `used_bytes` of `limit_bytes` are taken",
+    "quota_exceeded": "`wanted_bytes` do not fit into the quota: `used_bytes` of `limit_bytes` are taken",
     "queue_suspended": "nothing is handed out at the moment",
     "server_unreachable": "no server answers; said by our client, never sent",
     "shutting_down": "the server stops",

@@ -134,7 +134,7 @@ def test_F_13_a_log_is_whole_or_not_there_on_a_full_disk(tmp_path: Path) -> None
                 for stream in ("stdout", "stderr"):
                     assert f"{stream} was not kept: no space left on the server's disk" in said.stderr
             end.touch()
-            eventually_sync(lambda: "full stdout not stored" in client.output(), show=client.output)
+            eventually_sync(lambda: "push_retried what='full stdout'" in client.output(), show=client.output)
             assert env.http.get(log).content == b"first\n"
             assert files(logs, but=ballast) == [f"{long}_0_0.1.stdout"]
             ballast.unlink()
@@ -166,6 +166,34 @@ def test_a_quota_refuses_before_the_disk_is_full_and_is_counted_again_after_a_re
         assert (reply.status_code, reply.json()["code"]) == (507, "quota_exceeded")
         env.data("DELETE", f"/node/{first}")
         assert used() == 3 * MIB, "its copy needs the bytes"
+
+
+def test_a_job_says_that_the_quota_keeps_its_output_waiting_and_what_never_fits_fails(tmp_path: Path) -> None:
+    def makes(size: int) -> dict[str, Any]:
+        made = script(f"head -c {size} /dev/zero > big.bin")
+        made["tasks"][0]["outputs"] = [{"filename": "big.bin"}]
+        return made
+
+    with AweEnv(tmp_path, flags=["--quota", "3M"]) as env:
+        env.server.start()
+        taken = env.data("POST", "/node", content=b"x" * 2 * MIB)["id"]
+        client = env.start_client()
+        job = env.submit(makes(2_000_000))
+
+        def says_why() -> bool:
+            said = env.awe("why", job).stdout
+            waits = (
+                "its output big.bin (2.0 MB) is refused for now: 2000000 bytes more do not fit into the quota"
+            )
+            return f"{waits}: {2 * MIB} of {3 * MIB} bytes are taken" in " ".join(said.split())
+
+        eventually_sync(says_why, within_s=60, show=client.output)
+        env.data("DELETE", f"/node/{taken}")
+        env.wait_for(job)
+        never = env.submit(makes(4_000_000))
+        env.wait_for(never, state="suspend")
+        notes = env.data("GET", f"/job/{never}")["notes"]
+        assert f"it has 4000000 bytes: the node store's whole quota is {3 * MIB}" in notes
 
 
 def test_the_command_line_shares_and_shows_when_nodes_go(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.live_logs import LiveLogs
+from awe_client.daemon.progress import Followers, Meter
 from awe_client.daemon.servers import Patience
 from awe_client.sdk.bodies import FileBody
 from tests.support.cutting import CuttingProxy
@@ -420,6 +421,47 @@ async def test_an_upload_waits_for_a_server_that_has_no_room(server: FakeServer,
     [work] = await server.add_task(script=["echo x > out.txt"], outputs=[out])
     assert (await server.result(work))["outcome"] == "done"
     assert server.uploads[out["node"], work, 1] == b"x\n"
+
+
+async def test_what_an_upload_waits_for_is_told_until_the_server_takes_it(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.workshop.PROGRESS_AFTER_S", 0.0)
+    monkeypatch.setattr("awe_client.daemon.daemon.PROGRESS_S", 0.02)
+    monkeypatch.setattr("awe_client.daemon.servers.jittered_delay_s", lambda *_, **__: 0.02)
+    no_room = refusal(507, "quota_exceeded", "9 of 9 bytes are taken")
+    server.upload_answers = [no_room] * 10_000
+    start()
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    await server.until(lambda: any("waits" in x for x in server.exchanges))
+    [told] = next(x["waits"] for x in server.exchanges if "waits" in x)
+    assert told == [work, "its output out.txt (0.0 MB) is refused for now: 9 of 9 bytes are taken"]
+    server.upload_answers.clear()
+    assert (await server.result(work))["outcome"] == "done"
+    assert "waits" not in server.exchanges[-1]
+
+
+def test_a_meter_forgets_what_it_waits_for_when_more_moves_than_ever() -> None:
+    meter = Meter("pushing")
+    moved = meter.follow("a")
+    moved(5, 9)
+    moved.waits("no room")
+    for again in (0, 5):
+        moved(again, 9)
+        assert meter.waits_for == "no room"
+    moved(6, 9)
+    assert meter.waits_for == ""
+
+
+def test_who_joins_a_transfer_hears_what_it_waits_for() -> None:
+    meters = [Meter("fetching"), Meter("fetching")]
+    followers = Followers()
+    for meter in meters:
+        followers.join(meter.follow("a"))
+        followers.waits("its host is away")
+    assert [meter.waits_for for meter in meters] == ["its host is away"] * 2
+    followers.waits("")
+    assert [meter.waits_for for meter in meters] == ["", ""]
 
 
 async def test_an_upload_after_a_lost_lease_ends_the_attempt_without_a_word(

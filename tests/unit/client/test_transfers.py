@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import pytest
 
-from awe_client.daemon.progress import MeteredBody
+from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import FOREIGN_ATTEMPTS, Sources, StepError
 from awe_client.sdk.bodies import FileBody
@@ -164,10 +164,17 @@ async def test_a_transfer_cut_at_50_random_places_ends_with_the_right_checksum(
     url, proxy = place.behind(place.put(kind, data), lambda url: CuttingProxy(url, down=gaps))
     target = tmp_path / "target"
     told: list[tuple[int, int]] = []
+
+    class Told(Meter):
+        def moved(self, key: str, done: int, total: int) -> None:
+            super().moved(key, done, total)
+            told.append((done, total))
+
     with proxy:
         async with sources_for(proxy.url if kind == "own" else server.url) as sources:
             wanted = Wanted(md5=md5_of(data))
-            await sources.get(url, target, wanted, lambda *t: told.append(t), is_shock=kind == "shock")
+            follow = Told("fetching").follow("in.bin")
+            await sources.get(url, target, wanted, follow, is_shock=kind == "shock")
     assert proxy.cuts == 50
     assert md5_of(target.read_bytes()) == wanted.md5
     assert told[-1] == (len(data), len(data))
@@ -505,6 +512,21 @@ def test_after_kill_9_nothing_has_the_final_name(files: HttpFiles, tmp_path: Pat
         child.send_signal(signal.SIGKILL)
         child.wait(10)
     assert [path.suffix for path in folder.iterdir()] == [".part"]
+
+
+async def test_who_follows_hears_that_a_source_is_away_and_that_it_goes_on(
+    sources: Sources, files: HttpFiles, tmp_path: Path
+) -> None:
+    class Told(Meter):
+        def waits(self, reason: str) -> None:
+            told.append(reason)
+
+    told: list[str] = []
+    url = files.put("in.bin", b"x")
+    files.faults.fail(503)
+    await sources.get(url, tmp_path / "target", Wanted(), Told("fetching").follow("in.bin"))
+    assert told[0].startswith(f"{url} cannot be fetched for now: ")
+    assert told[1:] == [""]
 
 
 @pytest.mark.parametrize("kind", ["http", "s3", "file"])

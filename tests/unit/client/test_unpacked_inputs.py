@@ -188,10 +188,10 @@ def test_who_comes_later_hears_at_once_how_far_it_is() -> None:
     told: list[tuple[str, int, int]] = []
     first, second = (lambda *moved, name=name: told.append((name, *moved)) for name in ("first", "second"))
     followers.join(first)
-    followers.moved(1, 9)
+    followers(1, 9)
     followers.join(second)
-    followers.moved(2, 9)
+    followers(2, 9)
     assert followers.leave(first)
-    followers.moved(3, 9)
+    followers(3, 9)
     assert not followers.leave(second)
     assert told == [("first", 1, 9), ("second", 1, 9), ("first", 2, 9), ("second", 2, 9), ("second", 3, 9)]

@@ -9,7 +9,7 @@ import pytest
 
 from awe_server.data.nodes import NodeStore
 from awe_server.store.base import Query
-from shared_models.errors import QuotaExceeded
+from shared_models.errors import QuotaExceeded, TooLarge
 from shared_models.limits import MIB
 from tests.unit.data.conftest import NewStore
 from tests.unit.data.port import MemoryPort, broken, stream
@@ -99,8 +99,11 @@ async def test_a_known_size_is_refused_before_a_byte_is_taken(new_store: NewStor
 
     with pytest.raises(QuotaExceeded) as refused:
         await nodes.create(untouched(), expected_bytes=41)
-    assert refused.value.fields == {"used_bytes": 60, "limit_bytes": 100}
-    assert "60 of 100 bytes" in refused.value.message
+    assert refused.value.fields == {"wanted_bytes": 41, "used_bytes": 60, "limit_bytes": 100}
+    assert "41 bytes more do not fit" in refused.value.message
+    assert "60 of 100 bytes are taken" in refused.value.message
+    with pytest.raises(TooLarge, match=r"it has 101 bytes: the node store's whole quota is 100"):
+        await nodes.create(untouched(), expected_bytes=101)
     assert _files(tmp_path) == before
     await nodes.create(stream(b"y" * 40), expected_bytes=40)
     assert await used(nodes) == 100

@@ -34,7 +34,7 @@ from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS
 from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 
 PERMANENT_EXIT_CODE = 42  #: a command's way to say that trying again makes no sense
-MAX_NODE_FAILURES = 10  #: attempts that could not be started before a workunit is suspended
+MAX_NODE_FAILURES = 10  #: attempts that clients could not carry out before a workunit is suspended
 MAX_GIVEN_BACK = 100  #: attempts in a row that were given back at once before a workunit is suspended
 GIVEN_BACK_SOON_LEASES = 2  #: an attempt that was held for so many leases was not given back at once
 GIVEN_BACK_FREE = 3  #: attempts given back at once before there is a pause
@@ -78,7 +78,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
         return
     was_kept = ctx.now_s - unit.checkout_s >= GIVEN_BACK_SOON_LEASES * state.rules.lease_s
     _count(unit, failure.kind, was_kept=was_kept)
-    reason = _limit_reached(state, unit, failure.kind)
+    reason = _limit_reached(state, unit, failure)
     if reason:
         _give_up(state, ctx, unit, failure, reason)
     else:
@@ -153,15 +153,18 @@ def _count(unit: Workunit, kind: FailureKind, *, was_kept: bool) -> None:
         unit.given_back = 0 if was_kept else unit.given_back + 1
 
 
-def _limit_reached(state: State, unit: Workunit, kind: FailureKind) -> str:
+def _limit_reached(state: State, unit: Workunit, failure: Failure) -> str:
     """Why there is no further attempt; "" if there is one."""
+    kind = failure.kind
     noretry = bool(unit.task.job.info.get("noretry"))
     if unit.failed >= max_failures(state, unit) and (kind in OWN or kind is FailureKind.INPUT):
         return f"workunit failed {unit.failed} time(s)"
     if kind is FailureKind.LOST and unit.lost >= (1 if noretry else state.rules.max_lost):
         return f"workunit was lost with its client {unit.lost} time(s)"
     if unit.node_failures >= MAX_NODE_FAILURES:
-        return f"workunit could not be started {unit.node_failures} times"
+        last = f", the last: {failure.message}" if failure.message else ""
+        gave_up = f"workunit given up after {unit.node_failures} attempts that clients could not carry out"
+        return f"{gave_up}{last}"[:MAX_NOTES_CHARS]
     if unit.given_back >= MAX_GIVEN_BACK:
         return f"workunit was given back at once {unit.given_back} times"
     return ""
@@ -205,9 +208,9 @@ def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reaso
     unit.not_before = 0.0
     task.notes = f"workunit {unit.id}: {reason}"[:MAX_NOTES_CHARS]
     state.record("WP", jobid=task.job.id, workid=unit.id, reason=reason)
-    text = reason.replace("workunit", f"workunit {unit.id}", 1) + "."
-    if failure.message:
-        text = f"{text} msg from client: {failure.message}"
+    text = reason.replace("workunit", f"workunit {unit.id}", 1)
+    if failure.kind is not FailureKind.NODE:  # of that the reason has the message
+        text += f". msg from client: {failure.message}" if failure.message else "."
     halt_job(state, ctx, task.job, text, lastfailed=unit.id, error=_error(unit, failure, reason))
 
 

@@ -103,7 +103,7 @@ def test_if_none_can_the_job_says_so_and_ends(site: Site) -> None:
         site.start("credentials", able=False)
     job_id = site.submit(site.put("credentials"), retry_delay_s=0.01)
     job = site.env.wait_for(job_id, "suspend", 120.0)
-    assert "could not be started 10 times. msg from client: cannot fetch " in job["notes"]
+    assert "10 attempts that clients could not carry out, the last: cannot fetch " in job["notes"]
     assert SAYS["credentials"] in job["notes"]
     assert SAYS["credentials"] in site.why(job_id)
     assert site.suspended() == []

@@ -236,9 +236,11 @@ class TestOutOfReach:
             world.pass_s(1)
         assert tries == MAX_NODE_FAILURES
         assert world.now_s > 300  # not in a quick loop
-        assert job.notes.endswith(
-            f"could not be started {MAX_NODE_FAILURES} times. msg from client: {self.TEXT}"
-        )
+        gave_up = f"given up after {MAX_NODE_FAILURES} attempts that clients could not carry out"
+        says = f"{gave_up}, the last: {self.TEXT}"
+        assert job.notes.endswith(says)
+        assert (job.error or {})["servernotes"] == f"workunit {says}"
+        assert job.tasks[0].notes.endswith(says)
         assert suspended(world) == []
 
 

@@ -217,7 +217,8 @@ class TestBlame:
             assert job.state is JobState.IN_PROGRESS
             fail_on(world, f"c{i}", unit, K.NODE)
         assert job.state is JobState.SUSPEND
-        assert job.notes == f"workunit {unit.id} could not be started {MAX_NODE_FAILURES} times."
+        gave_up = f"given up after {MAX_NODE_FAILURES} attempts that clients could not carry out"
+        assert job.notes == f"workunit {unit.id} {gave_up}"
 
     def test_success_ends_a_row_of_failures(self, world: World) -> None:
         client = world.client()

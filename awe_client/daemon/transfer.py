@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from awe_client.daemon.outcome import Failure
+from awe_client.daemon.progress import Follower
 from awe_client.daemon.servers import BACKOFF_BASE_S, BACKOFF_CAP_S, Patience, Servers
 from awe_client.daemon.shared_files import SharedFiles
 from awe_client.daemon.shock_source import shock_opener
 from awe_client.sdk.address import shown
-from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Download, Downloaded, Opener, Wanted
 from awe_client.sdk.download_errors import DownloadCorrupt, OutOfReach
 from awe_client.sdk.http_source import http_opener
@@ -86,7 +86,7 @@ class Sources:
         url: str,
         target: Path,
         wanted: Wanted,
-        on_progress: Progress | None = None,
+        on_progress: Follower | None = None,
         *,
         is_shock: bool = False,
         datatoken: str = "",
@@ -96,7 +96,9 @@ class Sources:
         `datatoken` of the job is for Shocks that give nothing without one, and for nobody else.
         """
         if is_file_url(url) and not (wanted.gunzip or wanted.md5):
-            return await self._insist(url, target, lambda: self._files.copy(url, target, wanted, on_progress))
+            return await self._insist(
+                url, target, lambda: self._files.copy(url, target, wanted, on_progress), on_progress
+            )
         try:
             opener = self._opener(url, datatoken, is_shock=is_shock)
         except (AweError, httpx.InvalidURL, UnicodeError) as exc:
@@ -104,7 +106,7 @@ class Sources:
         download = Download(target, wanted, on_progress)
         try:
             return await self._insist(
-                url, target, lambda: download.attempt(opener), download, is_shock=is_shock
+                url, target, lambda: download.attempt(opener), on_progress, download, is_shock=is_shock
             )
         finally:
             download.close()
@@ -121,6 +123,7 @@ class Sources:
         url: str,
         target: Path,
         once: Callable[[], Awaitable[T]],
+        follower: Follower | None = None,
         download: Download | None = None,
         *,
         is_shock: bool = False,
@@ -132,7 +135,10 @@ class Sources:
         while True:
             server = self._servers.current
             try:
-                return await once()
+                done = await once()
+                if follower is not None:
+                    follower.waits("")
+                return done
             except DownloadCorrupt as exc:
                 error: AweError = exc
                 corrupt += 1
@@ -155,6 +161,8 @@ class Sources:
             except OSError as exc:
                 raise disk_error(exc, target.name) from exc
             log.info("fetch_retried", extra={"url": shown(url), "error": str(error)})
+            if follower is not None:
+                follower.waits(f"{shown(url)} cannot be fetched for now: {error}")
             await patience.wait(error)
 
     def _opener(self, url: str, datatoken: str, *, is_shock: bool) -> Opener:

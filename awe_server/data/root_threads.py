@@ -46,7 +46,13 @@ class RootThreads:
         except TimeoutError as exc:  # may be the work's own
             if not scope.expired():
                 raise
-            raise NoAnswer(f"the file system of {root or path} gives no answer in {within_s:g} s") from exc
+            raise self.no_answer(path, within_s or 0.0) from exc
+
+    def no_answer(self, path: str, within_s: float) -> NoAnswer:
+        """What is raised when a path gave no answer in time."""
+        return NoAnswer(
+            f"the file system of {root_of(path, self.roots) or path} gives no answer in {within_s:g} s"
+        )
 
 
 def _start(work: Callable[[], T], free: asyncio.Semaphore) -> "asyncio.Future[T]":

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
+from awe_server.data.hosts import host_of
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import DocumentPort
-from awe_server.data.sinks.base import SinkBusy, SinkRefused, shown
+from awe_server.data.sinks.base import SinkBusy, SinkRefused, SinkSilent, shown
 from awe_server.data.sinks.sinks import Sinks
 from awe_server.runtime.delivery import Delivery
 from awe_server.scheduler.places import delivery_of, is_given
@@ -69,13 +70,20 @@ class PlaceDeleter:
         """Delete what can be deleted, then the note. Raises SinkBusy to be asked again for the rest."""
         effect, tries = self._left.get(effect.id, (effect, 0))
         busy: dict[str, SinkBusy] = {}
+        silent: dict[str, SinkSilent] = {}  #: by host: who waits for each of its places waits for ever
         for place in effect.places:
+            host = host_of(place)
+            if host in silent:
+                busy[place] = silent[host]
+                continue
             try:
                 await self._remove(place, effect)
             except SinkRefused as exc:
                 log.warning("not_deleted", extra={"place": shown(place), "reason": exc.message})
             except SinkBusy as exc:
                 busy[place] = exc
+                if isinstance(exc, SinkSilent):
+                    silent[host] = exc
         if busy and tries + 1 < PLACE_TRIES:
             rest = replace(effect, places=tuple(busy))
             if rest != effect:

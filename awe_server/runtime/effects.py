@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from awe_server.data.hosts import host_of
 from awe_server.runtime.deletions import Deleter, PlaceDeleter
 from awe_server.runtime.finish import Finisher
 from awe_server.runtime.prepare import Preparer
@@ -26,7 +27,7 @@ MAX_LOOKS = 32  #: looks at our own files at once
 MAX_FOREIGN_LOOKS = 8  #: at files of one other host; those of other hosts have their own turn
 MAX_MERGES = 4  #: finishing writes to our disk
 MAX_DELIVERIES = 4  #: of outputs to the same other host
-MAX_DELETIONS = 2
+MAX_DELETIONS = 2  #: here, and on each other host
 MAX_LANES = 500  #: other hosts with a turn of their own; more share one
 
 
@@ -94,6 +95,8 @@ class Effects:
             host = self._finish.host(effect)
             if host:
                 self.troubles.setdefault(effect.task_id, f"they are delivered, or will be, to {host}")
+        elif isinstance(effect, DeletePlaces):
+            host = host_of(effect.places[0]) if effect.places else ""
         key = (type(effect), host)
         if key not in self._lanes and len(self._lanes) >= MAX_LANES:
             key = (type(effect), "others" if host else "")

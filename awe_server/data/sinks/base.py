@@ -32,6 +32,10 @@ class SinkBusy(AweError):
     retryable = True
 
 
+class SinkSilent(SinkBusy):
+    """What serves the place gives no answer: others that it serves would not get one, either."""
+
+
 class Content(Protocol):
     """A whole file, to be read once or more often."""
 

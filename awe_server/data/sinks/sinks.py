@@ -1,5 +1,6 @@
 """Where outputs go besides our own node store, by address."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import httpx
 from awe_server.data.objects import Objects
 from awe_server.data.ports import FileFact
 from awe_server.data.root_threads import NoAnswer, RootThreads
-from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, shown
+from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, SinkSilent, shown
 from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.http import HttpSink
 from awe_server.data.sinks.objects import ObjectSink
@@ -19,7 +20,7 @@ from awe_server.data.sinks.web import Web
 from shared_models.file_urls import is_file_url, path_of, url_of
 from shared_models.object_urls import is_object_url
 
-ANSWER_S = 60.0  #: for the look at what is staged below a root
+ANSWER_S = 60.0  #: for a removal below a root, or the look at what is staged there
 
 
 class Sinks:
@@ -33,6 +34,7 @@ class Sinks:
         self._files = FileSink(roots)
         self._root_threads = RootThreads(roots)
         self._going: Counter[str] = Counter()  #: addresses of which something is being removed
+        self._removals: dict[str, asyncio.Task[None]] = {}  #: of files, by path, until they have ended
 
     async def to_shock(self, host: str, content: Content, about: About, memo: Memo) -> str:
         """Make a node in another Shock; its id."""
@@ -66,14 +68,29 @@ class Sinks:
 
     async def remove(self, url: str, token: str) -> None:
         """Remove what was delivered: a Shock's node, an object, a file; or a stage folder."""
+        if is_file_url(url):
+            await self._remove_file(path_of(url))
+            return
         with self._removing(url):
-            if is_file_url(url):
-                path = path_of(url)
-                await self._root_threads.run(path, partial(self._files.remove, path))
-            elif is_object_url(url):
+            if is_object_url(url):
                 await self._objects.delete(url)
             else:
                 await self._shock.delete(url, token)
+
+    async def _remove_file(self, path: str) -> None:
+        """Wait a while for its removal, which goes on to its end. Raises SinkSilent."""
+        removal = self._removals.get(path)
+        if removal is None:
+            removal = self._removals[path] = asyncio.create_task(self._let_go(path))
+            removal.add_done_callback(lambda _: self._removals.pop(path))
+        done, _ = await asyncio.wait([removal], timeout=ANSWER_S)
+        if not done:
+            raise SinkSilent(str(self._root_threads.no_answer(path, ANSWER_S)))
+        removal.result()
+
+    async def _let_go(self, path: str) -> None:
+        with self._removing(url_of(path)):
+            await self._root_threads.run(path, partial(self._files.remove, path))
 
     @contextmanager
     def _removing(self, url: str) -> Iterator[None]:

@@ -15,7 +15,7 @@ from anyio import to_thread
 from awe_server.data import root_threads
 from awe_server.data.root_threads import MAX_PER_ROOT, NoAnswer, RootThreads
 from awe_server.data.sinks import sinks
-from awe_server.data.sinks.base import SinkBusy
+from awe_server.data.sinks.base import SinkBusy, SinkSilent
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +99,26 @@ async def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytes
             with pytest.raises(RuntimeError, match="can't start"):
                 await threads.run("/a/x", lambda: 7, 5.0)
     assert await threads.run("/a/x", lambda: 7, 5.0) == 7
+
+
+async def test_a_removal_on_a_file_system_that_hangs_is_told_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, answers: threading.Event
+) -> None:
+    monkeypatch.setattr(sinks, "ANSWER_S", 0.05)
+    monkeypatch.setattr(sinks.FileSink, "remove", lambda *_: answers.wait())
+    monkeypatch.setattr(sinks.FileSink, "place", lambda *_: "placed")
+    async with httpx.AsyncClient() as http:
+        removing = sinks.Sinks(http, ("/hung",))
+        for _ in range(2 * MAX_PER_ROOT):
+            with pytest.raises(SinkSilent, match=r"the file system of /hung gives no answer in 0\.05 s"):
+                await removing.remove("file:///hung/out.txt", "")
+        assert hanging() == 1
+        with pytest.raises(SinkBusy, match="still being removed"):
+            await removing.to_file(Mock(path="/hung/out.txt"))
+        answers.set()
+        await eventually(lambda: hanging() == 0)
+        await removing.remove("file:///hung/out.txt", "")
+        assert await removing.to_file(Mock(path="/hung/out.txt")) == "placed"
 
 
 async def test_a_delivery_to_a_file_system_that_hangs_is_told_so(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from awe_server.data.sinks.base import SinkBusy, SinkRefused
+from awe_server.data.sinks.base import SinkBusy, SinkRefused, SinkSilent
 from awe_server.runtime.deletions import PLACES_PREFIX, PlaceDeleter, left_over
 from awe_server.scheduler.jobs import recompute_job
 from awe_server.scheduler.state import DeletePlaces
@@ -305,3 +305,18 @@ async def test_a_refused_deletion_is_no_reason_to_try_again() -> None:
     documents = Documents()
     await deleter(documents, Refusing())(DeletePlaces("e", (NODE,), "j"))
     assert not documents.notes
+
+
+async def test_a_host_that_gives_no_answer_is_asked_for_one_place_at_a_time() -> None:
+    class Hung(Places):
+        async def remove(self, place: str, token: str) -> None:
+            await super().remove(place, token)
+            if place.startswith("file:///hung/"):
+                raise SinkSilent("no answer")
+
+    documents, places = Documents(), Hung()
+    hung = tuple(f"file:///hung/d/.awe-{n}/" for n in range(3))
+    with pytest.raises(SinkSilent):
+        await deleter(documents, places)(DeletePlaces("e", (*hung, STAGE, NODE), "j"))
+    assert places.removed == {hung[0]: 1, STAGE: 1, NODE: 1}
+    assert places_of(documents) == [list(hung)]

@@ -15,7 +15,7 @@ from awe_server.runtime.deletions import PREFIX
 from awe_server.runtime.duties import WrongFolder
 from awe_server.runtime.effects import MAX_LOOKS, Effects
 from awe_server.scheduler.jobs import recompute_job, resume_job
-from awe_server.scheduler.state import PrepareTask
+from awe_server.scheduler.state import DeletePlaces, PrepareTask
 from awe_server.store.base import Delete, Put, Query
 from shared_models.errors import NoSpace
 from shared_models.ids import JobId, TaskId
@@ -490,3 +490,20 @@ async def test_an_effect_that_was_abandoned_while_it_paused_is_not_done_beside_i
     await asyncio.sleep(0.1)
     await effects.stop()
     assert len(tries) == 2
+
+
+async def test_deletions_on_a_host_that_hangs_hold_up_no_others() -> None:
+    class Delete:
+        async def __call__(self, effect: DeletePlaces) -> None:
+            if effect.places[0].startswith("file:///hung/"):
+                await asyncio.Event().wait()
+            done.append(effect.id)
+
+    done: list[str] = []
+    delete = Delete()
+    effects = Effects(delete, delete, delete, delete)  # type: ignore[arg-type]
+    effects.start()
+    effects.begin(DeletePlaces(f"hung{n}", (f"file:///hung/{n}",), "j") for n in range(9))
+    effects.begin([DeletePlaces("fine", ("file:///fine/x",), "j"), DeletePlaces("s3", ("s3://b/x",), "j")])
+    await eventually(lambda: sorted(done) == ["fine", "s3"])
+    await effects.stop()

@@ -70,6 +70,7 @@ class Reply:
     offset: int = 0
     left: int = -1  #: bytes to come; -1 = not said
     etag: str = ""  #: the version they are of; "" = not said
+    size: int = -1  #: of all that the source has; -1 = not said
 
 
 #: Asks a source once. Raises SourceChanged, SourceBusy, and other AweErrors of the source.
@@ -166,8 +167,18 @@ class Download:
                 SourceChanged if self._wanted.ranged else SourceBusy("the source changed: from the beginning")
             )
         self._etag = self._etag or reply.etag
+        if reply.size >= 0:
+            self._check_size(reply.size)
         if reply.left >= 0:
             self._check_length(reply)
+
+    def _check_size(self, size: int) -> None:
+        """Refuse a piece of a source of another size than what is known of it."""
+        known = self._wanted.size
+        if not self._wanted.ranged:
+            known = self._total = size if self._total < 0 else self._total
+        if known >= 0 and size != known:
+            raise DownloadCorrupt(f"the source has {size} bytes where {known} were expected")
 
     def _check_length(self, reply: Reply) -> None:
         """Refuse an answer of another length than what is missing, before a byte of it is written."""

@@ -16,7 +16,7 @@ import httpx
 
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Asked, Opener, Reply
-from awe_client.sdk.download_errors import NotSeen, SourceBusy, SourceChanged
+from awe_client.sdk.download_errors import DownloadCorrupt, NotSeen, SourceBusy, SourceChanged
 from awe_client.sdk.transport import cause_of, raise_for_error, refuse_strangers, system_error
 from shared_models.errors import AweError, BadRequest
 from shared_models.versions import only_if, web_version
@@ -25,6 +25,7 @@ from shared_models.versions import only_if, web_version
 Get = Callable[[Mapping[str, str]], AbstractAsyncContextManager[httpx.Response]]
 
 _MAX_REFUSAL_BYTES = 65_536  #: so much of the text of a refusal is read
+_ALL = frozenset({200, 203})  #: answers whose body is the file; of a piece it is with 206
 #: Why this machine reaches nobody at the moment, or nobody there: it says nothing about the other side.
 _OWN_TROUBLES = frozenset({
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM,
@@ -35,7 +36,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-(?P<last>\d+)|\*)/(?P<size
 
 def worth_retrying(status: int) -> bool:
     """Whether the same request may be answered otherwise a little later."""
-    return status in (408, 425, 429) or status >= 500
+    return status in (202, 408, 425, 429) or status >= 500
 
 
 def unreachable(exc: httpx.RequestError) -> AweError:
@@ -56,10 +57,10 @@ def http_opener(
     async def open_once(asked: Asked) -> AsyncIterator[Reply]:
         try:
             async with get(headers_of(asked)) as response:
-                if response.status_code >= 300:
-                    yield await _beyond_the_end(response, asked, is_own=is_own)
-                else:
+                if response.status_code in _ALL or (response.status_code == 206 and not asked.is_all):
                     yield _reply(response, asked)
+                else:
+                    yield await _beyond_the_end(response, asked, is_own=is_own)
         except httpx.UnsupportedProtocol as exc:
             raise BadRequest(f"leads to an address that is not http or https: {exc}") from exc
         except httpx.TransportError as exc:
@@ -87,14 +88,22 @@ def headers_of(asked: Asked) -> dict[str, str]:
 def _reply(response: httpx.Response, asked: Asked) -> Reply:
     length = response.headers.get("content-length", "")
     left = int(length) if length.isdigit() else -1
-    offset = 0
+    offset, size = 0, -1
     if response.status_code == 206:
-        offset = asked.offset
-        found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        if found and found["first"] is not None:
-            offset, left = int(found["first"]), int(found["last"]) - int(found["first"]) + 1
+        offset, left, size = _piece(response.headers.get("content-range", "").strip())
     version = web_version(response.headers, asked.etag)
-    return Reply(response.aiter_raw(), offset, left, version)
+    return Reply(response.aiter_raw(), offset, left, version, size)
+
+
+def _piece(text: str) -> tuple[int, int, int]:
+    """Offset and length of a piece, and the size of the whole or -1. Raises DownloadCorrupt."""
+    found = _CONTENT_RANGE.fullmatch(text)
+    if found and found["first"] is not None:
+        first, stop = int(found["first"]), int(found["last"]) + 1
+        size = -1 if found["size"] == "*" else int(found["size"])
+        if first < stop and (size < 0 or stop <= size):
+            return first, stop - first, size
+    raise DownloadCorrupt(f"the source answers 206 and does not say which piece it sends: {text[:100]!r}")
 
 
 async def _beyond_the_end(response: httpx.Response, asked: Asked, *, is_own: bool) -> Reply:
@@ -128,7 +137,8 @@ async def _refuse(response: httpx.Response, *, is_own: bool) -> NoReturn:
         if worth_retrying(status) and not exc.retryable:
             raise SourceBusy(str(exc), **exc.fields) from exc
         raise
-    raise BadRequest(f"answered {status} from {shown(str(response.url))}")
+    error = SourceBusy if worth_retrying(status) else BadRequest
+    raise error(f"answered {status} from {shown(str(response.url))}, which is not the file")
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -34,6 +34,8 @@ from shared_models.states import FailureKind
 from shared_models.versions import file_version
 from shared_models.views import NodeView
 
+#: A look at the shared files of an attempt that takes longer will not end.
+LOOK_S = 60.0
 _MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
 
 
@@ -74,7 +76,13 @@ class Fetcher:
 
     async def spoilt(self, attempt: Attempt) -> Failure | None:
         """Why the command cannot have read what it was meant to: a file it had a link to was changed."""
-        return await file_work(_changed, attempt) or await self._whole.spoilt(attempt)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                changed = await file_work(_changed, attempt)
+        except TimeoutError:
+            what = f"the inputs were not to be seen again within {LOOK_S:g} s of the command's end"
+            return _unseen(f"the shared file system does not answer: {what}")
+        return changed or await self._whole.spoilt(attempt)
 
     def _lay_out(self, attempt: Attempt) -> None:
         """Make the directory and everything that is not fetched."""
@@ -210,6 +218,11 @@ def _changed(attempt: Attempt) -> Failure | None:
             what = f"{link.name}: the shared file {link.path} was changed or removed while the command ran"
             return Failure(FailureKind.INPUT, what)
     return None
+
+
+def _unseen(message: str) -> Failure:
+    """Nobody knows what the command read; another client may see it."""
+    return Failure(FailureKind.NODE, message, out_of_reach=True)
 
 
 def _version_of(path: Path) -> str:

@@ -272,7 +272,8 @@ class Workshop:
 
     def _told(self, holding: Holding, event: m.Event) -> None:
         """Hear of a command. It may have ended well on input that another one changed under its hands."""
-        if not (isinstance(event, m.Ended) and holding.attempt.links):
+        is_wanted = holding.machine.stage is m.Stage.RUNNING  # else nobody asks how it went
+        if not (is_wanted and isinstance(event, m.Ended) and holding.attempt.links):
             self._deliver(holding, event)
             return
 

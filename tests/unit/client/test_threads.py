@@ -151,6 +151,34 @@ async def test_a_client_gives_back_what_waits_for_a_file_system_that_hangs_and_e
     assert await asyncio.wait_for(daemon.task, 10) == 0  # type: ignore[attr-defined]
 
 
+async def test_a_command_that_is_told_to_end_and_ends_is_over_whatever_its_links_are(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    _, _, task = blocked("shared file system", server, tmp_path / "shared")
+    daemon = start(slots=1, grace_s=0.1, file_roots=(str(tmp_path / "shared"),))
+    running = tmp_path / "running"
+    [work] = await server.add_task(script=[f"touch {running}; exec sleep 100"], **task)
+    await eventually(running.exists)
+    monkeypatch.setattr(fetch, "_changed", gate.before(fetch._changed))
+    daemon.release("its time is over")
+    assert (await server.result(work, 5.0))["outcome"] == "released"
+    assert gate.waiting == 0
+
+
+async def test_a_look_at_a_shared_file_system_that_hangs_is_given_up_and_blames_no_input(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    _, _, task = blocked("shared file system", server, tmp_path / "shared")
+    monkeypatch.setattr(fetch, "LOOK_S", 0.1)
+    monkeypatch.setattr(fetch, "_changed", gate.before(fetch._changed))
+    start(slots=1, file_roots=(str(tmp_path / "shared"),))
+    [work] = await server.add_task(**task)
+    report = await server.result(work, 5.0)
+    assert (report["outcome"], report["kind"], report["out_of_reach"]) == ("failed", "node", True)
+    assert "the shared file system does not answer" in report["message"]
+    assert (await server.result((await server.add_task())[0]))["outcome"] == "done"
+
+
 _HANGS = """
 import asyncio, threading
 from awe_client.sdk.threads import file_work

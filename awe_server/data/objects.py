@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from awe_server.data.passing import is_passing
 from shared_models.errors import AweError
 from shared_models.limits import MIB
 from shared_models.object_urls import ObjectPlace, object_place
@@ -42,7 +43,6 @@ _NO_CREDENTIALS = re.compile(
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 _STATUS = re.compile(r"status code: ([1-5]\d\d)((?: [A-Za-z-]+){0,5})")
 _URL = re.compile(r"https?://[^\s,)\"']+")
-_PASSING = (408, 425, 429)
 _MAX_REASON_CHARS = 300
 
 
@@ -206,7 +206,7 @@ def _error_of(exc: Exception, place: ObjectPlace) -> AweError:
     if isinstance(exc, obs.BaseError) and (found := _STATUS.search(text)):
         said = f"the store of {place.url} answers {found[1]}{found[2].rstrip()}"
         status = int(found[1])
-        return ObjectBusy(said) if status >= 500 or status in _PASSING else ObjectRefused(said)
+        return ObjectBusy(said) if is_passing(status) else ObjectRefused(said)
     line = _URL.sub(lambda match: match[0].partition("?")[0], text.partition("\n")[0])[:_MAX_REASON_CHARS]
     if isinstance(exc, obs.BaseError | OSError):
         return ObjectBusy(f"{place.url}: {line}")

@@ -40,16 +40,13 @@ def open_allowed(path: str, roots: Sequence[str]) -> int:
     return descriptor
 
 
-def open_folder_of(path: str, roots: Sequence[str], *, make: bool = False) -> int:
+def open_folder_of(path: str, roots: Sequence[str]) -> int:
     """Open the directory that a file is in, or will be, and be sure of which.
 
-    `make`: with its parents, where they are missing. Raises Forbidden as `allowed`, OSError.
+    Raises Forbidden as `allowed`, OSError.
     """
     allowed(path, roots)
-    folder = os.path.dirname(path)
-    if make:
-        os.makedirs(os.path.realpath(folder), exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened = os.readlink(f"/proc/self/fd/{descriptor}")
     if not _is_inside(os.path.join(opened, os.path.basename(path)), path, roots):
         os.close(descriptor)

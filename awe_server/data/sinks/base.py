@@ -15,8 +15,6 @@ from awe_server.data.downloads import ByteReader
 from shared_models.errors import AweError
 
 MAX_REASON_CHARS = 300
-#: Answers besides 5xx that may be others the next time.
-PASSING = frozenset({408, 425, 429})
 
 
 class SinkRefused(AweError):

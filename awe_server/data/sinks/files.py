@@ -8,7 +8,6 @@ server died before the store knew, the file is recognised. Blocking: for a worke
 """
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from awe_server.data.files import fsync_folder
 from awe_server.data.merge import merge
 from awe_server.data.merge_archives import merge_archives
 from awe_server.data.parts import Part
+from awe_server.data.passing import is_passing_errno
 from awe_server.data.ports import FileFact
 from awe_server.data.roots import open_folder_of
 from awe_server.data.sinks.base import SinkBusy, SinkRefused, reason_of
@@ -30,11 +30,6 @@ from shared_models.ids import TaskId
 from shared_models.staging import STAGE_PREFIX, stage_folder, stage_name
 
 _WHOLE = "whole"
-#: What a person has to put right first. The rest is tried again: a network file system has its moments.
-_FOR_GOOD = frozenset({
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP,
-    errno.ENOTEMPTY, errno.EEXIST, errno.EXDEV,
-})  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -180,5 +175,5 @@ def _errors(path: str, *, all_is_there: bool = False) -> Iterator[None]:
     except NoSpace as exc:
         raise SinkBusy(f"no space left for {path}") from exc
     except OSError as exc:
-        error = SinkRefused if exc.errno in _FOR_GOOD else SinkBusy
+        error = SinkBusy if is_passing_errno(exc.errno) else SinkRefused
         raise error(f"{path}: {reason_of((exc.strerror or str(exc)).lower())}") from exc

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import httpx
 
-from awe_server.data.sinks.base import PASSING, SinkBusy, SinkRefused, reason_of, shown
+from awe_server.data.passing import is_passing
+from awe_server.data.sinks.base import SinkBusy, SinkRefused, reason_of, shown
 from shared_models.locations import is_web_url
 
 #: A server that stores a large file may answer long after its last byte.
 TIMEOUT = httpx.Timeout(60.0, connect=15.0, read=300.0)
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RETRY_AFTER_S = 300.0
-#: 5xx that no waiting changes: the method or the protocol is not known there.
-_FOR_GOOD = frozenset({501, 505})
 _REPEATING = frozenset({307, 308})
 MAX_REDIRECTS = 5
 
@@ -74,7 +73,7 @@ def problem(answer: Answer, url: str, said: str = "", *, passes: bool = False) -
     """The error of an answer that is no success; `passes`: what it says is known to pass."""
     text = f"{shown(url)} answers {answer.status}{f' ({said})' if said else ''}"
     status = answer.status
-    if passes or status in PASSING or (status >= 500 and status not in _FOR_GOOD):
+    if passes or is_passing(status):
         return SinkBusy(text, retry_after_s=_retry_after_s(answer))
     if status in (401, 403):
         text += ": it refuses this server"

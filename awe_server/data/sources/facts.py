@@ -70,8 +70,3 @@ def size_of(told: str | int) -> int:
     if not 0 <= size <= MAX_INT:
         raise ValueError(f"{str(told)[:40]} is no size")
     return size
-
-
-def is_passing(status: int) -> bool:
-    """Whether the same request may be answered otherwise a little later."""
-    return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))

@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Sequence
 
+from awe_server.data.passing import is_passing_errno
 from awe_server.data.roots import open_allowed
 from awe_server.data.sources.facts import (
     Fact,
@@ -18,10 +19,6 @@ from shared_models.errors import AweError
 from shared_models.file_urls import path_of
 from shared_models.versions import file_version
 
-#: What may be otherwise a little later: the file system of another machine.
-_PASSING = frozenset(
-    {errno.EIO, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
-)
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -93,4 +90,4 @@ def _error_of(exc: OSError) -> AweError:
     reason = (exc.strerror or str(exc)).lower()
     if exc.errno in _ABSENT:
         return SourceMissing(reason=reason)
-    return (SourceUnreachable if exc.errno in _PASSING else SourceRefused)(reason=reason)
+    return (SourceUnreachable if is_passing_errno(exc.errno) else SourceRefused)(reason=reason)

@@ -4,6 +4,7 @@ import re
 
 import httpx
 
+from awe_server.data.passing import is_passing
 from awe_server.data.sources.asking import Visit, send
 from awe_server.data.sources.facts import (
     Fact,
@@ -12,7 +13,6 @@ from awe_server.data.sources.facts import (
     SourceMissing,
     SourceRefused,
     SourceUnreachable,
-    is_passing,
     size_of,
 )
 from shared_models.versions import only_if, web_version

@@ -45,7 +45,7 @@ def read_document(path: Path, values: dict[str, str]) -> bytes:
             raw = path.read_bytes()
         except OSError as exc:
             raise BadRequest(f"{path}: {exc.strerror}") from exc
-    if not values:
+    if not values and b"#" not in raw:
         return raw
     try:
         return fill(raw.decode(), values).encode()

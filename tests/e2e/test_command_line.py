@@ -248,7 +248,9 @@ def test_submit_refuses_with_field_path_and_reason(site: AweEnv, template: Path,
         return ran.stderr
 
     assert "#totalwork" in refusal(str(template), "--set", "jobname=x")
+    assert "#project has no value: add --set project=VALUE" in refusal(str(template), "--set", "jobname=x")
     assert "no placeholder #nope" in refusal(str(template), "--set", "nope=1")
+    assert "did you mean 'jobname'?" in refusal(str(template), "--set", "jobnam=1")
     assert "NAME=PATH" in refusal(str(template), "--upload", "reads.fa")
     assert "no task has an input" in refusal(str(template), *filled(site), "--upload", "other=/etc/passwd")
     assert "No such file" in refusal(str(tmp_path / "none.json"))

@@ -43,17 +43,44 @@ def test_in_args_nothing_is_quoted_that_need_not_be() -> None:
     assert fill('{"args" : "-d @#a #b"}', {"a": "x.fa", "b": ""}) == '{"args" : "-d @x.fa "}'
 
 
-def test_the_longest_key_wins() -> None:
-    assert fill('["#jobname_2", "#job"]', {"job": "a", "jobname": "b"}) == '["b_2", "a"]'
+def test_only_whole_placeholders_are_filled() -> None:
+    filled = fill('["#db and #dbname", "#db.x#db", "#db_2"]', {"db": "X", "dbname": "Y", "db_2": "Z"})
+    assert filled == '["X and Y", "X.xX", "Z"]'
 
 
-def test_a_placeholder_without_a_value_stays() -> None:
-    assert fill('["#x", "#y"]', {"x": "1"}) == '["1", "#y"]'
+def problems(text: str, **values: str) -> list[str]:
+    with pytest.raises(InvalidDocument) as refused:
+        fill(text, values)
+    return refused.value.problems
+
+
+def test_every_placeholder_without_a_value_is_named() -> None:
+    template = """{"info": {"name": "#db and #dbname"}, "tasks": [{"totalwork": #parts, "cmd":
+        {"args_array": ["-x=#ref", "@#reads"], "args": "#db"}, "outputs": {"#out.txt": {}}}]}"""
+    names = ["dbname", "ref", "reads", "out", "parts"]
+    said = problems(template, db="X")
+    assert [line.split()[2] for line in said] == [f"#{name}" for name in names]
+    assert "add --set dbname=VALUE" in said[0]
+    assert len(problems(template)) == 6  # nothing was given, but its name says what it is
+    assert problems('{"tasks": [{"totalwork": #n}]}')[0].startswith("the placeholder #n has no value")
+
+
+def test_what_is_no_placeholder_stays() -> None:
+    text = (
+        """{"a": "sample#b.fq", "cmd_script": ["#set x", "echo #v"], "description": "see #main", "c": "#1"}"""
+    )
+    assert fill(text, {"v": "1"}) == text.replace("#v", "1")
+    assert fill('["#ff0000", "#v"]', {"v": "1", "ff0000": "#ff0000"}) == '["#ff0000", "1"]'
+    assert problems('{"cmd_script": ["cat #inputfile #v"]}', v="1")[0].split()[2] == "#inputfile"
+    plain = '{"info": {"name": "n"}, "tasks": [{"cmd": {"args": "--color #fff"}}]}'
+    assert fill(plain, {}) == plain
 
 
 def test_a_key_that_the_template_does_not_have_is_refused_with_those_it_has() -> None:
     with pytest.raises(InvalidDocument, match="no placeholder #user; it has: #jobname"):
         fill('["#jobname"]', {"user": "anna"})
+    [said] = problems('["#jobname", "#n"]', jobnam="x")
+    assert said.endswith("it has: #jobname, #n; did you mean 'jobname'?")
 
 
 def test_outside_of_strings_only_json_may_stand() -> None:

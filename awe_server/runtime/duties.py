@@ -90,7 +90,7 @@ class BackgroundDuties:
         foreign = ForeignFiles(self._http, monotonic, settings.file_roots)
         self.indexes = SourceIndexes(folder.with_name("indexes"), settings.free_floor_bytes)
         self.cuts = Cuts(engine, nodes, foreign, self.indexes)
-        inputs = ForeignInputs(foreign, self.indexes, monotonic, settings.source_wait_s)
+        inputs = ForeignInputs(foreign, self.indexes, engine.clock, settings.source_wait_s)
         prepare = Preparer(engine, nodes, inputs, new_id)
         sinks = Sinks(self._http, settings.file_roots)
         delivery = Delivery(nodes, sinks)

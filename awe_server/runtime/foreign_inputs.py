@@ -7,11 +7,13 @@ many workunits is helped by one that does it all.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.sinks.base import shown
 from awe_server.data.source_indexes import SourceIndexes, key_of
 from awe_server.data.sources.facts import (
     Fact,
@@ -23,6 +25,7 @@ from awe_server.data.sources.facts import (
     SourceUnreachable,
 )
 from awe_server.data.sources.shock import NotBuilt
+from awe_server.runtime.clock import Clock
 from awe_server.runtime.foreign import Away, ForeignFiles, Unknown, kind_of
 from awe_server.runtime.refused import Refused
 from awe_server.scheduler.facts import InputFact
@@ -30,10 +33,13 @@ from awe_server.scheduler.state import Task
 from awe_server.store.base import Document
 from shared_models.errors import Forbidden, InvalidData, NotCuttable
 from shared_models.ids import TaskId
+from shared_models.times import rfc3339
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 60.0  #: for all foreign files of a task together; what is not known by then is as if it were away
+INDEX_S = 5.0  #: for all indexes that a task wants in other Shocks; these build on, whoever waits
+MAX_AT_ONCE = 8  #: of them asked for
 
 
 class Uncut(Exception):
@@ -52,6 +58,11 @@ class Looked:
     indexed: set[tuple[str, str]] = field(default_factory=set)  #: files and kinds of which we have an index
     token: str = field(default="", repr=False)  #: the job's data token
 
+    def unknown_sizes(self, files: Sequence[Document]) -> list[str]:
+        """Notes that say so, and why."""
+        names = [io["filename"] for io in files if io["filename"] in self.reasons]
+        return [f"size of {name} is not known: {self.reasons[name]}" for name in names]
+
     def input(self, io: Document, kind: str = "") -> InputFact:
         """The fact for the scheduler, about a file that is cut by such an index, if it is cut."""
         name, fact = io["filename"], self.facts.get(io["filename"])
@@ -66,20 +77,18 @@ class Looked:
 class ForeignInputs:
     """Looks at them."""
 
-    def __init__(
-        self, foreign: ForeignFiles, indexes: SourceIndexes, monotonic: Callable[[], float], wait_s: float
-    ) -> None:
+    def __init__(self, foreign: ForeignFiles, indexes: SourceIndexes, clock: Clock, wait_s: float) -> None:
         self._foreign = foreign
         self._indexes = indexes
-        self._monotonic = monotonic
+        self._clock = clock
         self._wait_s = wait_s
         self._since: dict[
             TaskId, tuple[int, float]
         ] = {}  #: tasks that wait for a host: generation, since when
 
-    def lose_patience(self, task: Task, exc: SourceUnreachable) -> None:
-        """Raises Refused if the task has waited long enough for files that it wants to cut."""
-        now_s = self._monotonic()
+    def lose_patience(self, task: Task, exc: SourceUnreachable) -> NoReturn:
+        """Raises SourceUnreachable that says until when it is asked again; Refused if that is over."""
+        now_s = self._clock.monotonic()
         generation, since_s = self._since.get(task.id, (-1, now_s))
         if generation != task.generation:
             since_s = now_s
@@ -87,6 +96,9 @@ class ForeignInputs:
         if now_s - since_s >= self._wait_s:
             del self._since[task.id]
             raise Refused(f"{exc.message}; tried for {self._wait_s:g} s")
+        until = rfc3339(self._clock.wall() + since_s + self._wait_s - now_s)[:19]
+        then = f"it is asked again until {until}Z, then the job is suspended"
+        raise SourceUnreachable(f"{exc.message}; {then}", **exc.fields) from exc
 
     def settled(self, task: Task) -> None:
         """The task waits no more."""
@@ -106,7 +118,9 @@ class ForeignInputs:
             name = io["filename"]
             try:
                 looked.facts[name] = await self._foreign.look(io, token=token, to_cut=name in cut)
-            except (SourceMissing, Forbidden) as exc:
+            except SourceMissing as exc:
+                refused.append(f"input file {name} not available: {exc.message} ({shown(io['url'])})")
+            except Forbidden as exc:
                 refused.append(f"input file {name} not available: {exc.message}")
             except Unknown as exc:
                 looked.reasons[name] = str(exc)
@@ -153,11 +167,30 @@ class ForeignInputs:
         looked.indexed.add((name, kind))
         return index
 
-    async def index_there(self, io: Document, looked: Looked) -> str:
-        """Have another Shock build the index that a document asks for; why there is none, "" if there is.
+    async def indexes_there(self, files: Sequence[Document], looked: Looked) -> list[str]:
+        """Have other Shocks build the indexes that a document asks for; notes that say why there is none.
 
-        Source: AWE §6.2 (the server asks before it cuts); differs: what cannot be had stops nobody.
+        Source: AWE §6.2 (the server asks before it cuts); differs: what cannot be had at once stops nobody.
         """
+        wanted = [io for io in files if io["shockindex"]]
+        why_not = {io["filename"]: f"its Shock has not built it within {INDEX_S:g} s" for io in wanted}
+        turns = asyncio.Semaphore(MAX_AT_ONCE)
+
+        async def ask(io: Document) -> None:
+            async with turns:
+                why_not[io["filename"]] = await self._index_there(io, looked)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INDEX_S), asyncio.TaskGroup() as group:
+                for io in wanted:
+                    group.create_task(ask(io))
+        names = {io["filename"]: io["shockindex"] for io in wanted}
+        return [
+            f"no index '{kind}' for {name}: {why_not[name]}" for name, kind in names.items() if why_not[name]
+        ]
+
+    async def _index_there(self, io: Document, looked: Looked) -> str:
+        """Why there is none; "" if there is."""
         name = io["filename"]
         fact = looked.facts.get(name)
         if kind_of(io) != "shock":
@@ -190,5 +223,7 @@ class ForeignInputs:
             raise Uncut(f"{name}: {exc.message}") from exc
         except (SourceChanged, SourceUnreachable) as exc:
             raise SourceUnreachable(f"input file {name}: {exc.message}") from exc
-        except (InvalidData, Unreadable, SourceMissing, Forbidden) as exc:
+        except SourceMissing as exc:
+            raise Refused(f"input file {name} not available: {exc.message} ({shown(place.url)})") from exc
+        except (InvalidData, Unreadable, Forbidden) as exc:
             raise Refused(f"input file {name} not available: {exc.message}") from exc

@@ -1,6 +1,6 @@
 """Look at a task's data before it is cut: do the inputs exist, how big are they, where to cut."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from awe_server.data.hosts import host_of
@@ -81,7 +81,6 @@ class Preparer:
             found = await self._look(task)
         except SourceUnreachable as exc:
             self._foreign.lose_patience(task, exc)
-            raise
         except Refused:
             self._foreign.settled(task)
             raise
@@ -97,9 +96,10 @@ class Preparer:
         elsewhere = [io for io in files if io["url"]]
         token = task.job.datatoken
         found.elsewhere = await self._foreign.look(elsewhere, {io["filename"] for io in cut}, token)
-        found.notes += [note async for note in self._foreign_notes(elsewhere, found.elsewhere)]
+        found.notes += found.elsewhere.unknown_sizes(elsewhere)
         if kinds:
             await self._choose_index(task, cut, kinds, found)
+        found.notes += await self._foreign.indexes_there(elsewhere, found.elsewhere)
         kind = found.indexes[0].kind if found.indexes else ""
         facts |= {io["filename"]: found.elsewhere.input(io, kind) for io in elsewhere}
         found.inputs = [facts[io["filename"]] for io in files]
@@ -130,15 +130,6 @@ class Preparer:
         except (Unreadable, NodeNotFound, NoFile) as exc:
             raise Refused(f"input file {name} not available: {exc.message}") from exc
         return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
-
-    async def _foreign_notes(self, files: list[Document], looked: Looked) -> AsyncIterator[str]:
-        """What cannot be found out, or not be done, about files that are not ours."""
-        for io in files:
-            name = io["filename"]
-            if name in looked.reasons:
-                yield f"size of {name} is not known: {looked.reasons[name]}"
-            if io["shockindex"] and (why_not := await self._foreign.index_there(io, looked)):
-                yield f"no index '{io['shockindex']}' for {name}: {why_not}"
 
     async def _choose_index(
         self, task: Task, sources: list[Document], kinds: tuple[str, ...], found: _Findings

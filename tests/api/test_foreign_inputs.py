@@ -1,6 +1,7 @@
 """Inputs that are not in the node store: cut where they are, handed out piece by piece, never mixed."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,6 +229,16 @@ async def test_what_is_not_there_refuses_the_task_by_name(api: Api, places: Plac
         url += ".old"
     job = await api.state_of(await api.submit(a_task(url, parts=1)), "suspend")
     assert "input file reads.fastq not available: there is no such file: " in job["notes"]
+    assert job["notes"].endswith(f"({url.partition('?')[0]})")
+
+
+async def test_the_address_of_what_is_not_there_is_named_without_its_secrets(
+    api: Api, places: Places
+) -> None:
+    url = places.put("web", READS) + ".old?key=canary"
+    job = await api.state_of(await api.submit(a_task(url, parts=1)), "suspend")
+    assert job["notes"].endswith(".fastq.old)")
+    assert "canary" not in job["notes"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -254,6 +265,7 @@ async def test_a_host_that_is_away_is_asked_again_and_then_the_task_is_refused(
     await eventually(lambda: "503" in str(api.services.engine.troubles))
     why = await api.ok("GET", f"/job/{job['id']}?why")
     assert "its host answers 503" in str(why)
+    assert re.search(r"it is asked again until [\dT:-]{19}Z, then the job is suspended", str(why))
     api.hands.advance(6.0)
     job = await api.state_of(job, "suspend")
     assert "input file reads.fastq: 127.0.0.1" in job["notes"]

@@ -23,9 +23,9 @@ class Slow:
     def __init__(self, folder: Path, answer_s: float) -> None:
         self.asked: list[str] = []
         self._answer_s = answer_s
-        monotonic = Hands().clock.monotonic
-        files = ForeignFiles(httpx.AsyncClient(transport=httpx.MockTransport(self._answer)), monotonic)
-        self.inputs = ForeignInputs(files, SourceIndexes(folder, 0), monotonic, 60.0)
+        clock = Hands().clock
+        files = ForeignFiles(httpx.AsyncClient(transport=httpx.MockTransport(self._answer)), clock.monotonic)
+        self.inputs = ForeignInputs(files, SourceIndexes(folder, 0), clock, 60.0)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url.path)

@@ -14,7 +14,7 @@ class Holding:
 
     attempt: Attempt
     machine: m.Machine
-    step: asyncio.Task[None] | None = None
+    step: asyncio.Task[m.Event] | None = None
     meter: Meter | None = None  #: of the step, if it moves files
     command: int = 0  #: key in the executor
     image: str = ""  #: what the container engine knows the task's image by

@@ -43,6 +43,7 @@ REMEMBERED = 8192
 
 Step = Callable[[Holding], Any]
 
+_STOPPED = m.Stopped()
 
 class Workshop:
     """All attempts of this daemon."""
@@ -284,7 +285,7 @@ class Workshop:
                 return event  # told to end meanwhile: nobody asks how it went
             return replace(event, end=replace(event.end, spoilt=spoilt))
 
-        self._begin_step(holding, contextlib.nullcontext(), look)
+        self._begin_step(holding, contextlib.nullcontext(), look, stopped=event)
 
     def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""
@@ -320,31 +321,39 @@ class Workshop:
         self._begin_step(holding, self._pushes, push)
 
     def _begin_step(
-        self, holding: Holding, bound: contextlib.AbstractAsyncContextManager[Any], step: Step
+        self,
+        holding: Holding,
+        bound: contextlib.AbstractAsyncContextManager[Any],
+        step: Step,
+        *,
+        stopped: m.Event = _STOPPED,
     ) -> None:
-        async def run() -> None:
-            event: m.Event
+        """Begin what takes a while, and deliver how it ended: `stopped` if it was told to, however early."""
+
+        async def run() -> m.Event:
             try:
                 async with bound:
                     event = await step(holding)
             except StepError as exc:
                 if exc.disk_full:
                     self._disk_was_full(holding)
-                event = m.StepFailed(exc.failure)
+                return m.StepFailed(exc.failure)
             except LeaseLost:
-                event = m.LeaseGone()
-            except asyncio.CancelledError:
-                event = m.Stopped()
+                return m.LeaseGone()
             except Exception as exc:
                 log.exception("step_broken", extra={"work": holding.attempt.id})
-                event = m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
+                return m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
+
+        def over(task: asyncio.Task[m.Event]) -> None:
             holding.step = holding.meter = None
             if not self._closing:
-                self._deliver(holding, event)
+                self._deliver(holding, stopped if task.cancelled() else task.result())
 
         holding.step = asyncio.ensure_future(run())
 
     def _stop_step(self, holding: Holding, _: m.StopStep) -> None:
+        # Not in the task itself: one that is cancelled before its first turn never begins.
+        holding.step.add_done_callback(over)
         if holding.step is not None:
             holding.step.cancel()
 

@@ -43,11 +43,18 @@ _SCHEMES = (*_WEB_SCHEMES, "file", *OBJECT_SCHEMES)
 
 #: Says why the file of a path may not be used by jobs, or None if it may.
 Closed = Callable[[str], str | None]
+#: Says where a path leads, all links followed.
+LeadsTo = Callable[[str], str]
 
 
 def no_roots(_path: str) -> str | None:
     """Where no directory is open to jobs."""
     return NO_ROOTS
+
+
+def as_written(path: str) -> str:
+    """Where nobody looks links up."""
+    return path
 
 
 class OwnHosts:
@@ -71,6 +78,7 @@ class Reach:
 
     own: OwnHosts
     closed: Closed = no_roots
+    leads_to: LeadsTo = as_written
 
 
 def _address(url: str) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from shared_models.documents import Info, JobDocument, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.limits import MAX_INFO_BYTES, MAX_TASK_DOCUMENT_BYTES, MAX_TASK_NAMES_BYTES, MAX_TASKS
-from shared_models.locations import Closed, OwnHosts, Reach, no_roots
+from shared_models.locations import Closed, LeadsTo, OwnHosts, Reach, as_written, no_roots
 from shared_models.meaning import check_info
 from shared_models.model_errors import explain
 from shared_models.problems import Problems, shown
@@ -24,12 +24,17 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse_job_document(
-    raw: bytes, *, own_hosts: Collection[str] = (), closed: Closed = no_roots
+    raw: bytes,
+    *,
+    own_hosts: Collection[str] = (),
+    closed: Closed = no_roots,
+    leads_to: LeadsTo = as_written,
 ) -> JobDocument:
     """Read a submitted job document.
 
     `own_hosts` are the addresses (`http://host:port`) of this server itself: files there are its own.
-    `closed` says why jobs may not use the file of a path; as it is, they may use none.
+    `closed` says why jobs may not use the file of a path; as it is, they may use none. `leads_to` says where
+    a path that is not closed leads: two paths to one place name one file.
     Raises InvalidDocument with up to 20 problems, each `<field path>: <what is wrong>`; TooLarge.
     """
     data = read_json(raw)
@@ -45,7 +50,7 @@ def parse_job_document(
     document = _build(JobDocument, job, "", {}, problems)
     if document is None:
         problems.refuse()
-    _check_meaning(document, raw_tasks, Reach(OwnHosts(own_hosts), closed), problems)
+    _check_meaning(document, raw_tasks, Reach(OwnHosts(own_hosts), closed, leads_to), problems)
     problems.raise_if_any()
     return document
 

@@ -8,6 +8,7 @@ from shared_models.arguments import InputNames, split_words, unknown_references,
 from shared_models.documents import Command, Environ, PartInfo, TaskDocument
 from shared_models.errors import InvalidDocument, TooLarge
 from shared_models.file_meaning import check_files, name_problem
+from shared_models.file_urls import is_file_url, path_of
 from shared_models.limits import MAX_ARGS_CHARS, MAX_ENVIRON_CHARS, MAX_REFERENCE_STEPS, MAX_WORD_BYTES
 from shared_models.locations import Reach
 from shared_models.meaning import check_groups, task_name_problem
@@ -31,7 +32,9 @@ class TaskCheck:
         self.problems = problems
         self.comparisons_left = _MAX_COMPARISONS
         self.steps_left = MAX_REFERENCE_STEPS
-        self.sinks: dict[str, str] = {}  #: URL of an output → its path in the document
+        self.sinks: dict[
+            str, tuple[str, str]
+        ] = {}  #: where an output goes → its path in the document, its URL
 
     def __call__(self, task: TaskDocument, path: str, names: Mapping[str, Sequence[str]]) -> None:
         """Check a task and bring its files into their form. `names` as in `check_files`."""
@@ -56,17 +59,27 @@ class TaskCheck:
 
     def _sinks(self, task: TaskDocument, path: str, names: Mapping[str, Sequence[str]]) -> None:
         """Check that no two outputs of the job go to one place, and that no task writes what it reads."""
-        read = {io.url for io in (*task.inputs, *task.predata)}
+        read = {self._leads_to(io.url): io.url for io in (*task.inputs, *task.predata) if io.url}
         for i, io in enumerate(task.outputs):
             if not io.url:
                 continue
             key = f".{names['outputs'][i][:100]}" if "outputs" in names else f"[{i}]"
             place = f"{path}.outputs{key}"
-            first = self.sinks.setdefault(io.url, place)
+            target = self._leads_to(io.url)
+            first, its_url = self.sinks.setdefault(target, (place, io.url))
             if first != place:
-                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is where {first} goes already")
-            if io.url in read:
-                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is an input of the same task")
+                how = _by_links(io.url, its_url, target)
+                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is where {first} goes already{how}")
+            if target in read:
+                how = _by_links(io.url, read[target], target)
+                self.problems.add(f"{place}.url", f"'{io.url[:200]}' is an input of the same task{how}")
+
+    def _leads_to(self, url: str) -> str:
+        """Give one text for all URLs of a shared file, which is no URL; other URLs as they are."""
+        try:
+            return self.reach.leads_to(path_of(url)) if is_file_url(url) else url
+        except InvalidDocument:  # that is said already
+            return url
 
     def _partinfo(self, part: PartInfo, inputs: list[str], path: str) -> None:
         if part.inputs:
@@ -188,6 +201,10 @@ class TaskCheck:
             meant = normal if normal in inputs else near_miss(name, inputs)
             if meant is not None:
                 self.problems.add(path, f"'@{name[:100]}' is not an input; did you mean '@{meant}'?")
+
+
+def _by_links(url: str, other: str, target: str) -> str:
+    return f": links lead both to '{target[:200]}'" if url != other else ""
 
 
 def _words(cmd: Command) -> tuple[str, list[str]]:

@@ -6,6 +6,7 @@ for as long as the job is kept, also after a restart. Key and body are kept only
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import anyio.to_thread
@@ -14,7 +15,7 @@ from starlette.requests import Request
 from awe_server.api.bodies import media_type, whole
 from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.data.root_threads import NoAnswer, RootThreads
-from awe_server.data.roots import refusal
+from awe_server.data.roots import allowed
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import Context, Job
@@ -23,6 +24,7 @@ from awe_server.store.base import Document, Match, Query
 from shared_models.errors import (
     AlreadyExists,
     BadRequest,
+    Forbidden,
     InvalidDocument,
     NotConfirmed,
     ShuttingDown,
@@ -102,12 +104,15 @@ async def build(
     Unavailable if the file system of a path that the document names gives no answer.
     """
     hosts = tuple(own_hosts)
-    refusals: dict[str, str | None] = {}  #: of paths that the document names, once they were looked up
+    paths: dict[str, _Path] = {}  #: that the document names
 
     def work() -> Job | InvalidDocument:
         try:
             document = parse_job_document(
-                raw, own_hosts=hosts, closed=lambda path: refusals.setdefault(path, None)
+                raw,
+                own_hosts=hosts,
+                closed=lambda path: paths.setdefault(path, _Path(path)).refusal,
+                leads_to=lambda path: paths.get(path, _Path(path)).leads_to,
             )
         except InvalidDocument as exc:
             return exc
@@ -117,30 +122,47 @@ async def build(
         return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(work)
 
     found = await carry_out()
-    await _look_up(refusals, root_threads)
-    if any(refusals.values()):
+    await _look_up(paths, root_threads)
+    places = {path.leads_to for path in paths.values()}
+    if len(places) < len(paths) or any(path.refusal for path in paths.values()):
         found = await carry_out()
     if isinstance(found, InvalidDocument):
         raise found
     return found
 
 
-async def _look_up(refusals: dict[str, str | None], threads: RootThreads) -> None:
-    """Find out which of the paths jobs may not use, and why. Raises Unavailable."""
+@dataclass(slots=True, frozen=True)
+class _Path:
+    """Where a path leads, or why jobs may not use it; as it is written, until it was looked up."""
+
+    leads_to: str
+    refusal: str | None = None
+
+
+async def _look_up(paths: dict[str, _Path], threads: RootThreads) -> None:
+    """Find out where the paths lead, and which of them jobs may not use, and why. Raises Unavailable."""
     of_root: dict[str, list[str]] = {}
-    for path in refusals:
+    for path in paths:
         of_root.setdefault(root_of(path, threads.roots) or "", []).append(path)
-    for paths in of_root.values():
-        for start in range(0, len(paths), PATHS_AT_ONCE):
-            look = partial(_refusals, paths[start : start + PATHS_AT_ONCE], threads.roots)
+    for texts in of_root.values():
+        for start in range(0, len(texts), PATHS_AT_ONCE):
+            look = partial(_looked_up, texts[start : start + PATHS_AT_ONCE], threads.roots)
             try:
-                refusals.update(await threads.run(paths[start], look, ANSWER_S))
+                paths.update(await threads.run(texts[start], look, ANSWER_S))
             except NoAnswer as exc:
                 raise Unavailable(f"{exc}: nothing was submitted, try again") from exc
 
 
-def _refusals(paths: Iterable[str], roots: Sequence[str]) -> dict[str, str | None]:
-    return {path: refusal(path, roots) for path in paths}
+def _looked_up(paths: Iterable[str], roots: Sequence[str]) -> dict[str, _Path]:
+    return {path: _follow(path, roots) for path in paths}
+
+
+def _follow(path: str, roots: Sequence[str]) -> _Path:
+    """Look at the file system."""
+    try:
+        return _Path(str(allowed(path, roots)))
+    except Forbidden as exc:
+        return _Path(path, exc.message)
 
 
 async def admit(engine: Engine, job: Job) -> JobAndTasks:

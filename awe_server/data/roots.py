@@ -54,15 +54,6 @@ def open_folder_of(path: str, roots: Sequence[str]) -> int:
     return descriptor
 
 
-def refusal(path: str, roots: Sequence[str]) -> str | None:
-    """Why jobs may not use the file of a path, or None if they may. Looks at the file system."""
-    try:
-        allowed(path, roots)
-    except Forbidden as exc:
-        return exc.message
-    return None
-
-
 def _is_inside(real: str, path: str, roots: Sequence[str]) -> bool:
     """Whether this is below a root. The path's own is asked first: another file system may hang."""
     own = root_of(path, roots)

@@ -21,7 +21,7 @@ from awe_server.scheduler.state import Task
 from awe_server.store.base import Document
 from shared_models.archives import is_archive
 from shared_models.errors import NodeNotFound
-from shared_models.file_urls import path_of
+from shared_models.file_urls import is_file_url, path_of
 
 log = logging.getLogger(__name__)
 
@@ -103,15 +103,17 @@ def wanted_file(
     task: Task, io: Document, parts: list[tuple[int, int]], sizes: dict[tuple[str, int], int]
 ) -> Wanted:
     """The file of an output on a shared file system; `sizes` are those reported, by name and rank."""
-    name = io["filename"]
+    name, url = io["filename"], io["url"]
+    files = (other["url"] for other in (*task.inputs, *task.predata, *task.outputs))
     return Wanted(
-        path_of(io["url"]),
+        path_of(url),
         task.id,
         task.generation,
         sorted(parts),
         {rank: sizes[name, rank] for rank, _ in parts if (name, rank) in sizes},
         io["header_lines"],
         is_archive(name),
+        [path_of(other) for other in files if is_file_url(other) and other != url],
     )
 
 

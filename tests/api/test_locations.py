@@ -96,6 +96,51 @@ async def test_F_08_what_is_not_below_a_root_is_refused_by_name(
     assert (site / "secret").read_text() == "secret"
 
 
+@pytest.mark.parametrize("lists", [("outputs", "outputs"), ("inputs", "outputs"), ("predata", "outputs")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("real/f", "alias/f"), ("alias/f", "real/f"), ("real/f", "real/link"), ("other/f", "alias/f")],
+)
+@pytest.mark.parametrize("padding", ["", "x" * job_submit.INLINE_BYTES])
+async def test_two_paths_to_one_file_are_refused_as_one(
+    api: Api, site: Path, lists: tuple[str, str], one: str, other: str, padding: str
+) -> None:
+    (site / "shared" / "real").mkdir()
+    (site / "shared" / "alias").symlink_to("real")
+    (site / "shared" / "other").symlink_to(site / "shared" / "alias")
+    (site / "shared" / "real" / "link").symlink_to("f")
+    files: dict[str, list[dict[str, Any]]] = {"outputs": []}
+    for name, key, path in (("x", lists[0], one), ("y", lists[1], other)):
+        files.setdefault(key, []).append({"filename": name, "url": f"file://SITE/shared/{path}"})
+    document = {"info": {"description": padding}, "tasks": [a_task(site, files)]}
+    (text,) = await api.refused("POST", "/job", 400, "invalid_document", json=document)
+    at, what = ("[1]", "where tasks[0].outputs[0] goes already")
+    if lists[0] != "outputs":
+        at, what = ("[0]", "an input of the same task")
+    assert text == (
+        f"tasks[0].outputs{at}.url: 'file://{site}/shared/{other}' is {what}: links lead both to "
+        f"'{site}/shared/real/f'"
+    )
+    assert (await api.http.get("/job")).json()["total_count"] == 0
+
+
+async def test_two_tasks_cannot_write_one_file_by_two_paths(api: Api, site: Path) -> None:
+    (site / "shared" / "alias").symlink_to("sub")
+    tasks = [
+        {
+            **a_task(site, {"outputs": [{"filename": "x", "url": f"file://SITE/shared/{path}/"}]}),
+            "taskid": str(i),
+        }
+        for i, path in enumerate(("sub", "alias"))
+    ]
+    (text,) = await api.refused("POST", "/job", 400, "invalid_document", json={"tasks": tasks})
+    assert text.startswith(
+        f"tasks[1].outputs[0].url: 'file://{site}/shared/alias/x' is where tasks[0].outputs[0] goes already"
+    )
+    reads = a_task(site, {"inputs": [{"filename": "x", "url": "file://SITE/shared/alias/x"}]})
+    await api.submit({**tasks[0], "dependsOn": ["1"]}, {**reads, "taskid": "1"})
+
+
 async def test_a_client_shows_the_directories_that_it_opens(api: Api) -> None:
     client = await api.register(file_roots=["/shared/", "/more"])
     assert (await api.ok("GET", f"/client/{client['id']}"))["file_roots"] == ["/shared", "/more"]

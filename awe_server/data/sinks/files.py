@@ -43,6 +43,7 @@ class Wanted:
     sizes: Mapping[int, int] = field(default_factory=dict)  #: by rank, as reported
     header_lines: int = 0
     is_archive: bool = False
+    others: Sequence[str] = ()  #: paths of the task's other files, none of which may be this one
 
     @property
     def key(self) -> str:
@@ -81,6 +82,7 @@ class FileSink:
             known = _placed(target, stage, wanted)
             if known is not None:
                 return known
+            _check_alone(os.path.realpath(folder), wanted)
             is_one = len(wanted.parts) == 1
             name = stage_name(*wanted.parts[0]) if is_one else _WHOLE
             md5 = "" if is_one else _join(stage, wanted).md5
@@ -130,6 +132,17 @@ class FileSink:
                 os.close(stage)
         finally:
             os.close(folder)
+
+
+def _check_alone(folder: str, wanted: Wanted) -> None:
+    """No other file of the task may be this one: links may have been put there after it was submitted.
+
+    Raises SinkRefused.
+    """
+    name = os.path.basename(wanted.path)
+    for other in wanted.others:
+        if os.path.basename(other) == name and os.path.realpath(os.path.dirname(other)) == folder:
+            raise SinkRefused(f"{wanted.path}: links make it one file with {other}")
 
 
 def _join(stage: Stage, wanted: Wanted) -> FileFact:

@@ -274,3 +274,16 @@ def test_files_and_stage_folders_are_removed_once_and_nothing_else_is(root: Root
         root.sink.remove(f"{other}/")
         root.sink.remove(str(root.target))
     assert os.listdir(root.folder) == ["other"]
+
+
+def test_what_a_link_made_one_file_with_another_of_its_task_is_not_overwritten(root: Root) -> None:
+    """A directory may become a link after the job was submitted."""
+    (root.folder / "alias").symlink_to(root.folder)
+    root.target.write_bytes(b"what the task reads")
+    root.stage(0, 1, b"made")
+    with pytest.raises(SinkRefused, match=r"out\.txt: links make it one file with /.*/alias/out\.txt"):
+        root.sink.place(root.wanted((0, 1), others=[f"{root.folder}/alias/out.txt"]))
+    assert root.target.read_bytes() == b"what the task reads"
+    others = [f"{root.folder}/out.txt.gz", f"{root.folder}/sub/out.txt", f"{root.folder}/alias/more"]
+    root.sink.place(root.wanted((0, 1), others=others))
+    assert root.target.read_bytes() == b"made"

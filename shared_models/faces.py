@@ -23,6 +23,7 @@ class TaskProgress(_Light):
     state: str = ""
     totalwork: int = 1  #: workunits
     remainwork: int = 0  #: those that are not done
+    notes: str | list[str] | None = None
 
 
 class JobProgress(_Light):

@@ -11,6 +11,7 @@ from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgumen
 from awe_client.cli.output import (
     moment,
     note,
+    notes_of,
     print_json,
     print_line,
     print_table,
@@ -129,8 +130,8 @@ def _output_row(task: TaskView, file: IOView) -> tuple[str, ...]:
 
 def _task_row(task: TaskView) -> tuple[str | Text, ...]:
     done, total = done_and_total([task])
-    notes = task.notes if isinstance(task.notes, str) else "; ".join(task.notes)
-    return task.task_name, state_text(task.state), f"{done}/{total}", task.cmd.name or "script", notes
+    command = task.cmd.name or "script"
+    return task.task_name, state_text(task.state), f"{done}/{total}", command, notes_of(task.notes)
 
 
 def watch(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = False) -> None:

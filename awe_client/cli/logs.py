@@ -9,7 +9,7 @@ import typer
 from awe_client.api import AweClient
 from awe_client.cli.lookup import work_or_job_id_of
 from awe_client.cli.options import DEFAULT_SERVER, JobOrWorkArgument, Json, Server
-from awe_client.cli.output import note, print_json, print_json_line, print_line
+from awe_client.cli.output import note, notes_of, print_json, print_json_line, print_line
 from awe_client.sdk.work import LogName
 from shared_models.errors import BadRequest
 from shared_models.faces import TaskReport
@@ -97,7 +97,7 @@ def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bo
 def _say_notes(awe: AweClient, workunit_id: str) -> None:
     """Why a log may be empty; the notes of work that runs are those of the attempt before."""
     work = awe.get_work(workunit_id)
-    notes = work.notes if isinstance(work.notes, str) else "; ".join(work.notes)
+    notes = notes_of(work.notes)
     if notes and work.state != WorkunitState.CHECKOUT:
         note(f"--- {workunit_id}: {notes}")
 

@@ -74,6 +74,11 @@ def note(text: str) -> None:
     console(stderr=True).print(Text(text))
 
 
+def notes_of(notes: str | list[str] | None) -> str:
+    """Notes as one line; the original server has several of them."""
+    return notes if isinstance(notes, str) else "; ".join(notes or ())
+
+
 def moment(text: str) -> str:
     """A time for people: UTC to the second, or nothing if it never came."""
     return "" if text in ("", ZERO_TIME) else f"{text[:19]}Z"

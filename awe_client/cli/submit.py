@@ -15,7 +15,7 @@ from awe_client.cli.output import note, print_json, print_line
 from awe_client.cli.sizes import parse_array, parse_megabytes, parse_size
 from awe_client.cli.stream import node_to_stdout
 from awe_client.cli.template import fill
-from awe_client.cli.upload import submit_with_files
+from awe_client.cli.upload import check_files, check_not_packed, submit_with_files
 from awe_client.cli.watch import watch_job
 from shared_models.errors import BadRequest, InvalidDocument
 from shared_models.views import JobView
@@ -257,6 +257,9 @@ def run(
         records=records,
     )
     files = files_by_name(inputs or [])
+    check_files(files.values())
+    if (split or parts) and index != "size":
+        check_not_packed(list(files.values())[: 2 if paired else 1])
     with AweClient(server) as awe:
         job = submit_with_files(awe, files, lambda nodes: replace(task, inputs=nodes).document())
         if not watch or as_json:

@@ -19,6 +19,8 @@ _NEEDED = (
 )
 _IN_VAIN = "what was uploaded is still there; remove it once the server answers"
 
+_GZIP = b"\x1f\x8b"
+
 #: Name → node in, the job document out.
 MakeDocument = Callable[[dict[str, str]], bytes | dict[str, Any]]
 
@@ -30,6 +32,17 @@ def check_files(paths: Iterable[Path]) -> None:
             raise BadRequest(f"{path}: {'not a file' if path.exists() else 'there is no such file'}")
         if not os.access(path, os.R_OK):
             raise BadRequest(f"{path}: you may not read this file")
+
+
+def check_not_packed(paths: Iterable[Path]) -> None:
+    """Refuse to cut gzip files, which the server gives whole to one workunit. Raises BadRequest."""
+    for path in paths:
+        with path.open("rb") as file:
+            if file.read(len(_GZIP)) == _GZIP:
+                raise BadRequest(
+                    f"--input {path}: a gzip file cannot be cut: unpack it before, or in a task of its own "
+                    "as examples/mapping does; or leave out what asks for parts"
+                )
 
 
 def upload(awe: AweClient, path: Path, name: str, *, dedup: bool = False, expiration: str = "") -> str:

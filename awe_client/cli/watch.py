@@ -13,6 +13,7 @@ from awe_client.cli.output import (
     console,
     exit_code_of,
     note,
+    notes_of,
     print_error,
     print_json,
     state_in_words,
@@ -20,13 +21,15 @@ from awe_client.cli.output import (
 from awe_client.sdk.jobs import ENDED_JOB_STATES
 from shared_models.errors import JobNotFound
 from shared_models.faces import JobProgress, TaskProgress
-from shared_models.states import JobState
+from shared_models.states import JobState, TaskState
 from shared_models.views import JobError, JobView
 
 #: Tasks that get a bar of their own; a job with more of them gets one bar in all.
 MAX_BARS = 12
 #: A job of which nothing was finished for so long may wait for something: it is said where to ask.
 QUIET_S = 30.0
+#: Why a task stopped is told at the end, with what may be done.
+STOPPED = (TaskState.SUSPEND, TaskState.FAILED_PERMANENT)
 
 
 class Counted(Protocol):
@@ -58,6 +61,7 @@ class Bars:
         )
         self._bars: dict[str, TaskID] = {}
         self._last = ""
+        self._told: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -73,6 +77,7 @@ class Bars:
     def show(self, job: JobProgress) -> None:
         """Show how far the job is now."""
         tasks = job.tasks or []
+        self._tell_notes(tasks)
         if not self._console.is_terminal:
             done, total = done_and_total(tasks)
             line = f"job {job.jid} {job.state}: {done} of {total} workunits done"
@@ -84,6 +89,14 @@ class Bars:
                 self._bar(task.task_name, task.state, [task])
         else:
             self._bar(f"job {job.jid}", job.state, tasks)
+
+    def _tell_notes(self, tasks: Iterable[TaskProgress]) -> None:
+        """Print what is noted about tasks that go on, such as why one was not split: each once."""
+        for task in tasks:
+            told = task.task_name, notes_of(task.notes)
+            if told[1] and task.state not in STOPPED and told not in self._told:
+                self._told.add(told)
+                self.say(f"task {told[0]}: {told[1]}")
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""

@@ -1,5 +1,6 @@
 """What was uploaded for a job stays only if there is a job."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -70,6 +71,19 @@ def test_nothing_is_sent_before_all_files_and_names_were_looked_at(
         assert (code, out) == (2, "")
         assert says in err
     assert desk.uploads == 0
+
+
+def test_packed_files_are_not_uploaded_to_be_cut(awe: Awe, desk: Desk, two: tuple[str, str]) -> None:
+    packed = Path(two[1])
+    packed.write_bytes(gzip.compress(b"x"))
+    words = run_words(desk, str(packed))[1:]
+    for more in (("--parts", "4"), ("--split", "1MB"), ("--input", two[0], "--parts", "2", "--paired")):
+        code, out, err = awe("run", *more, *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"--input {packed}: a gzip file cannot be cut: unpack it" in err
+    assert desk.uploads == 0
+    assert awe(*run_words(desk, two[0])[:-3], "--parts", "2", "-i", str(packed), "--", "true")[0] == 0
+    assert awe("run", *words)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from awe_server.runtime import foreign_inputs
 from tests.support.shock import ShockServer
 from tests.unit.runtime.site import SharedSite
 from tests.unit.runtime.workshop import task
@@ -83,3 +84,21 @@ async def test_a_shock_that_is_away_is_a_note_and_stops_nobody(site: SharedSite,
     shock.stop()
     shown = await site.until(await site.submit(task(inputs=inputs)), "queued")
     assert "no index 'line' for in.txt: 127.0.0.1:" in shown["notes"]
+
+
+@pytest.mark.parametrize("answers_late", [True, False])
+async def test_indexes_that_take_long_are_asked_for_together_and_stop_nobody(
+    site: SharedSite, shock: ShockServer, monkeypatch: pytest.MonkeyPatch, answers_late: bool
+) -> None:
+    monkeypatch.setattr(foreign_inputs, "INDEX_S", 0.5)
+    shock.answers_late, shock.index_s = answers_late, 3600.0 if not answers_late else 2.0
+    nodes = [shock.add(b"a\nb\n") for _ in range(3)]
+    inputs = [
+        {"filename": f"in{i}.txt", "host": shock.url, "node": node, "shockindex": "line"}
+        for i, node in enumerate(nodes)
+    ]
+    shown = await site.until(await site.submit(task(inputs=inputs)), "queued")
+    assert shown["notes"].split("; ") == [
+        f"no index 'line' for in{i}.txt: its Shock has not built it within 0.5 s" for i in range(3)
+    ]
+    assert sorted(seen.path.split("/")[2] for seen in shock.seen("PUT")) == sorted(nodes)

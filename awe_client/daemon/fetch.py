@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from awe_client.daemon import looks
 from awe_client.daemon.attempt import USERATTR_NAME, Attempt, Link
 from awe_client.daemon.cache import Cache
 from awe_client.daemon.copies import in_thread
@@ -23,7 +23,6 @@ from awe_client.daemon.whole_files import WholeFiles, is_shock, token_of, whole
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted
-from awe_client.sdk.threads import file_work
 from shared_models.archives import is_archive, is_pattern
 from shared_models.errors import AweError, ServerUnreachable
 from shared_models.file_urls import is_file_url
@@ -31,11 +30,8 @@ from shared_models.limits import MAX_ATTRIBUTES_BYTES
 from shared_models.messages import TaskForClient
 from shared_models.paths import normal_relative_path
 from shared_models.states import FailureKind
-from shared_models.versions import file_version
 from shared_models.views import NodeView
 
-#: A look at the shared files of an attempt that takes longer will not end.
-LOOK_S = 60.0
 _MAX_DOCUMENT_BYTES = 2 * MAX_ATTRIBUTES_BYTES  #: of a foreign node, which may say more than attributes
 
 
@@ -76,13 +72,7 @@ class Fetcher:
 
     async def spoilt(self, attempt: Attempt) -> Failure | None:
         """Why the command cannot have read what it was meant to: a file it had a link to was changed."""
-        try:
-            async with asyncio.timeout(LOOK_S):
-                changed = await file_work(_changed, attempt)
-        except TimeoutError:
-            what = f"the inputs were not to be seen again within {LOOK_S:g} s of the command's end"
-            return _unseen(f"the shared file system does not answer: {what}")
-        return changed or await self._whole.spoilt(attempt)
+        return await looks.changed(attempt.links) or await self._whole.spoilt(attempt)
 
     def _lay_out(self, attempt: Attempt) -> None:
         """Make the directory and everything that is not fetched."""
@@ -149,7 +139,7 @@ class Fetcher:
         target, wanted = place(attempt.directory, name), whole(entry)
         if is_file_url(url) and not wanted.gunzip:
             path = await self._sources.link(url, target, wanted)
-            version = wanted.etag or await file_work(_version_of, path)
+            version = wanted.etag or await looks.version_before(path)
             attempt.links.append(Link(name, path, version=version))
         else:
             await self._whole.link(attempt, entry, target, meter.follow(label))
@@ -209,32 +199,6 @@ class Fetcher:
                     ) from exc
                 self._servers.failed(server)
                 await patience.wait(exc)
-
-
-def _changed(attempt: Attempt) -> Failure | None:
-    """Say which shared file is not any more what it was; None if all are."""
-    for link in attempt.links:
-        if link.entry is None and _version_of(link.path) != link.version:
-            what = f"{link.name}: the shared file {link.path} was changed or removed while the command ran"
-            return Failure(FailureKind.INPUT, what)
-    return None
-
-
-def _unseen(message: str) -> Failure:
-    """Nobody knows what the command read; another client may see it."""
-    return Failure(FailureKind.NODE, message, out_of_reach=True)
-
-
-def _version_of(path: Path) -> str:
-    """The version of a shared file; "" if it cannot be read. Opened, so that a network file system looks."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return file_version(os.fstat(descriptor))
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What attempts have in common is fetched once, and none of them can spoil it for the others."""
 
 import asyncio
+import errno
 import gzip
 import os
 import tarfile
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from awe_client.daemon import looks
 from awe_client.daemon.copies import IsStopped
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.unpack import Refused, unpack
@@ -165,6 +167,47 @@ async def test_a_shared_file_that_stays_as_it_is_is_fine(
     entry = {"filename": "in.txt", "url": f"file://{tmp_path}/shared/ref.txt"}
     works = await server.add_task("cat", "in.txt", ranks=3, inputs=[entry])
     assert set(await texts_of(server, works)) == {"reference\n"}
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(2, "done"), (99, "failed")])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT])
+async def test_a_shared_file_that_cannot_be_read_afterwards_has_not_changed(
+    server: FakeServer,
+    start: MakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    times: int,
+    outcome: str,
+) -> None:
+    def version(_: object) -> str:
+        looked.append(error)
+        if 1 < len(looked) <= times + 1:
+            raise OSError(error, os.strerror(error))
+        return "the same"
+
+    looked: list[int] = []
+    monkeypatch.setattr(looks, "file_version", version)
+    monkeypatch.setattr(looks, "LOOK_PAUSE_S", 0.001)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/ref.txt").write_text("reference\n")
+    start(file_roots=(str(tmp_path / "shared"),))
+    entry = {"filename": "in.txt", "url": f"file://{tmp_path}/shared/ref.txt"}
+    [work] = await server.add_task("cat", "in.txt", inputs=[entry])
+    report = await server.result(work)
+    assert report["outcome"] == outcome
+    if outcome == "failed":
+        assert (report["kind"], report["out_of_reach"]) == ("node", True)
+        assert f"{tmp_path}/shared/ref.txt cannot be read: {os.strerror(error).lower()}" in report["message"]
+
+
+async def test_no_thread_is_begun_to_look_at_links_of_which_none_is_of_a_shared_file(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "file_work", None)
+    start()
+    [work] = await server.add_task("cat", "db.txt", predata=[server.input("db.txt", b"reference\n")])
+    assert await texts_of(server, [work]) == ["reference\n"]
 
 
 async def test_a_look_at_files_that_hang_holds_up_no_release(

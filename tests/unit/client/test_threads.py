@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from awe_client.daemon import fetch, push, shared_files, whole_files
+from awe_client.daemon import fetch, looks, push, shared_files, whole_files
 from awe_client.sdk import download
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Asked, Download, Reply, Wanted
@@ -159,7 +159,7 @@ async def test_a_command_that_is_told_to_end_and_ends_is_over_whatever_its_links
     running = tmp_path / "running"
     [work] = await server.add_task(script=[f"touch {running}; exec sleep 100"], **task)
     await eventually(running.exists)
-    monkeypatch.setattr(fetch, "_changed", gate.before(fetch._changed))
+    monkeypatch.setattr(looks, "_changed", gate.before(looks._changed))
     daemon.release("its time is over")
     assert (await server.result(work, 5.0))["outcome"] == "released"
     assert gate.waiting == 0
@@ -169,8 +169,8 @@ async def test_a_look_at_a_shared_file_system_that_hangs_is_given_up_and_blames_
     server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
     _, _, task = blocked("shared file system", server, tmp_path / "shared")
-    monkeypatch.setattr(fetch, "LOOK_S", 0.1)
-    monkeypatch.setattr(fetch, "_changed", gate.before(fetch._changed))
+    monkeypatch.setattr(looks, "LOOK_S", 0.1)
+    monkeypatch.setattr(looks, "_changed", gate.before(looks._changed))
     start(slots=1, file_roots=(str(tmp_path / "shared"),))
     [work] = await server.add_task(**task)
     report = await server.result(work, 5.0)

@@ -61,7 +61,7 @@ class ReportMessage(TypedDict):
     perf: NotRequired[dict[str, Any]]
     outputs: NotRequired[list[OutputMessage]]
     kept: NotRequired[str]  #: node of what the failed attempt left, if that was kept
-    out_of_reach: NotRequired[bool]  #: with `node`: an input that this client may not read or does not see
+    out_of_reach: NotRequired[bool]  #: with `node`: because of an input; no client is blamed
 
 
 class FreeMessage(TypedDict):
@@ -184,7 +184,7 @@ class Report:
     perf: dict[str, Any]
     outputs: list[dict[str, Any]]  #: {filename, size, md5}
     kept: str = ""  #: node of what the failed attempt left
-    out_of_reach: bool = False  #: an input is, for this client; another one may have it
+    out_of_reach: bool = False  #: an input is, for this client; or a command changed it in the client's cache
 
 
 @dataclass(slots=True)

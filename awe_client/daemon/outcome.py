@@ -28,7 +28,9 @@ class Failure:
     message: str
     exit_code: int | None = None
     signal: int | None = None
-    out_of_reach: bool = False  #: an input that this client may not read or does not see; another one may
+    out_of_reach: bool = (
+        False  #: because of an input that it cannot have, or that was changed: no client is blamed
+    )
 
 
 @dataclass(slots=True, frozen=True)

@@ -78,7 +78,9 @@ class WholeFiles:
         """Say which file of the cache that a command had a link to is not what it was; None if all are."""
         for link in attempt.links:
             if link.entry is not None and not await self._cache.check(link.entry):
-                return Failure(FailureKind.NODE, _spoilt(link.name, "the command ran, by it or by another"))
+                what = _spoilt(link.name, "the command ran, by it or by another")
+                # Out of reach: whoever wrote, it is a command, and no other work of this client suffers.
+                return Failure(FailureKind.NODE, what, out_of_reach=True)
         return None
 
     def release(self, attempt: Attempt) -> None:
@@ -95,7 +97,7 @@ class WholeFiles:
         except StepError as exc:
             failed = exc
         if not await self._cache.check(cached):
-            raise StepError(FailureKind.NODE, _spoilt(name, "it was unpacked")) from failed
+            raise StepError(FailureKind.NODE, _spoilt(name, "it was unpacked"), out_of_reach=True) from failed
         if failed is not None:
             raise failed
 

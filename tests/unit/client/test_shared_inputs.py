@@ -84,6 +84,7 @@ async def test_a_command_that_writes_through_its_link_spoils_nothing_for_later_o
         [work] = await server.add_task(script=script, predata=[entry])
         report = await server.result(work)
         assert (report["kind"], report["stdout_tail"]) == ("node", "reference\n")
+        assert report["out_of_reach"], "the client is fine"
         assert server.gets(entry) == count
     assert await texts_of(server, await server.add_task("cat", "db.txt", predata=[entry])) == ["reference\n"]
 
@@ -105,7 +106,7 @@ async def test_a_command_whose_reference_another_one_changed_meanwhile_has_not_d
     [writer] = await server.add_task(script=[writes], predata=[entry])
     for work in (reader, writer):
         report = await server.result(work)
-        assert (report["outcome"], report["kind"]) == ("failed", "node")
+        assert (report["outcome"], report["kind"], report["out_of_reach"]) == ("failed", "node", True)
         assert report["message"].startswith("db.txt was changed in this client's cache while the command ran")
     assert server.uploads == {}
     again = await server.add_task("cat", "db.txt", predata=[entry])
@@ -268,7 +269,7 @@ async def test_what_came_out_of_an_archive_that_changed_meanwhile_is_not_used(
     archive = server.input("out/", made(("out/a", tarfile.REGTYPE, "a\n")))
     first, *others = await server.add_task("cat", "out/a", ranks=3, inputs=[archive])
     report = await server.result(first)
-    assert (report["outcome"], report["kind"]) == ("failed", "node")
+    assert (report["outcome"], report["kind"], report["out_of_reach"]) == ("failed", "node", True)
     assert report["message"].startswith("out/ was changed in this client's cache while it was unpacked")
     assert set(await texts_of(server, others)) == {"a\n"}
     assert server.gets(archive) == 2

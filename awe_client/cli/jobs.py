@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from awe_client.api import ENDED_JOB_STATES, AweClient
+from awe_client.cli.kept import kept_of, tell_kept
 from awe_client.cli.lookup import job_id_of, work_or_job_id_of
 from awe_client.cli.options import DEFAULT_SERVER, JobArgument, JobOrWorkArgument, Json, Server
 from awe_client.cli.output import (
@@ -80,6 +81,8 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     with AweClient(server) as awe:
         shown = awe.get_job(job_id_of(awe, job))
         moving = [] if as_json or shown.state in ENDED_JOB_STATES else _moving(awe, shown.id)
+        keeps = not as_json and any(task.keep_failed for task in shown.tasks)
+        kept = kept_of(awe, shown.id) if keeps else []
     if as_json:
         print_json(shown)
         return
@@ -106,6 +109,10 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     if outputs:
         print_line("")
         print_table(("TASK", "OUTPUT", "BYTES", "NODE", "URL"), outputs)
+    if kept:
+        print_line("")
+        columns = ("FAILED WORKUNIT", "ATTEMPT", "BYTES", "KEPT IN NODE")
+        print_table(columns, [(row.workunit, row.attempt, str(row.size_bytes), row.node) for row in kept])
     if moving:
         print_line("")
         print_table(("WORKUNIT", "FILES", "DONE", "OF"), moving)
@@ -154,10 +161,12 @@ def why(what: JobOrWorkArgument, server: Server = DEFAULT_SERVER, as_json: Json 
         if not rows:
             print_line(f"{_standing(awe, id, is_work)}: it waits for nothing")
             return
+        kept = kept_of(awe, id.partition("_")[0], id if is_work else "")
     print_table(
         ("WHAT", "STATE", "REASON"),
         [(f"{row.entity} {row.id}", state_text(row.state), row.reason) for row in rows],
     )
+    tell_kept(kept)
 
 
 def _standing(awe: AweClient, id: str, is_work: bool) -> str:

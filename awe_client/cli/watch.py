@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from awe_client.api import AweClient
+from awe_client.cli.kept import kept_of, tell_kept
 from awe_client.cli.output import (
     EXIT_FAILED,
     console,
@@ -127,6 +128,8 @@ def watch_job(awe: AweClient, job_id: str, *, as_json: bool) -> int:
         print_json(job)
     elif code:
         explain(job)
+        if any(task.keep_failed for task in job.tasks):
+            tell_kept(kept_of(awe, job.id))
     return code
 
 

@@ -3,6 +3,7 @@
 import io
 import tarfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +115,17 @@ def test_what_cannot_be_kept_does_not_change_why_it_failed(site: AweEnv) -> None
     stopped = site.wait_for(job, "suspend")
     assert stopped["error"]["worknotes"].startswith("exit code 7")
     assert kept(site, f"{job}_t_0") == {"out": None, "out/a": b"x\n"}
+
+
+def test_the_command_line_says_where_what_was_kept_is(site: AweEnv, tmp_path: Path) -> None:
+    job = submit(site, "echo half > one.txt; exit 1", "one.txt")
+    site.wait_for(job, "suspend")
+    work = f"{job}_t_0"
+    node = site.data("GET", f"/work/{work}")["kept"]
+    told = f"what attempt 1 of {work} left of its outputs is kept, as a tar: awe node get {node}"
+    for words in (("watch", job), ("why", job), ("why", work)):
+        assert told in site.awe(*words).stderr.splitlines()
+    assert f"\n{work}\t1\t" in site.awe("show", job).stdout
+    assert f"\t{node}\n" in site.awe("show", job).stdout
+    assert site.awe("node", "get", node, "-o", str(tmp_path / "left.tar")).returncode == 0
+    assert tarfile.is_tarfile(tmp_path / "left.tar")

@@ -42,8 +42,8 @@ START_PAUSE_S = 0.5
 REMEMBERED = 8192
 
 Step = Callable[[Holding], Any]
-
 _STOPPED = m.Stopped()
+
 
 class Workshop:
     """All attempts of this daemon."""
@@ -279,11 +279,7 @@ class Workshop:
             return
 
         async def look(_: Holding) -> m.Event:
-            try:
-                spoilt = await self._fetcher.spoilt(holding.attempt)
-            except asyncio.CancelledError:
-                return event  # told to end meanwhile: nobody asks how it went
-            return replace(event, end=replace(event.end, spoilt=spoilt))
+            return replace(event, end=replace(event.end, spoilt=await self._fetcher.spoilt(holding.attempt)))
 
         self._begin_step(holding, contextlib.nullcontext(), look, stopped=event)
 
@@ -333,7 +329,8 @@ class Workshop:
         async def run() -> m.Event:
             try:
                 async with bound:
-                    event = await step(holding)
+                    event: m.Event = await step(holding)
+                    return event
             except StepError as exc:
                 if exc.disk_full:
                     self._disk_was_full(holding)
@@ -350,10 +347,10 @@ class Workshop:
                 self._deliver(holding, stopped if task.cancelled() else task.result())
 
         holding.step = asyncio.ensure_future(run())
-
-    def _stop_step(self, holding: Holding, _: m.StopStep) -> None:
         # Not in the task itself: one that is cancelled before its first turn never begins.
         holding.step.add_done_callback(over)
+
+    def _stop_step(self, holding: Holding, _: m.StopStep) -> None:
         if holding.step is not None:
             holding.step.cancel()
 

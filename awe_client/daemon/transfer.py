@@ -1,10 +1,11 @@
 """Get one source into one file, with the patience that its kind of source deserves.
 
 Our own server may be away for hours: that is nobody's fault, so it is waited for as long as the attempt is
-held, also while a proxy answers in its place. Others get a bounded number of tries in a row without a byte of
-progress; then the input is at fault, and the report says what was seen. Tried again is only what may go
-better: lost and cut connections, 408, 425, 429, 5xx (no sooner than Retry-After says, within bounds), and
-wrong bytes, once. Not: other refusals, and a source that is not any more what the server saw.
+held, also while a proxy answers in its place. Others get a bounded number of tries in a row without progress;
+then the input is at fault, and the report says what was seen. So it is with one that does not keep the pace
+(pace.py) or breaks off after a few bytes each time. Tried again is only what may go better: lost and cut
+connections, 202, 408, 425, 429, 5xx (no sooner than Retry-After says, within bounds), and wrong bytes, once.
+Not: other refusals, and a source that is not any more what the server saw.
 
 What this machine lacks (descriptors, room, a way to the host) is not the input's fault, nor is what it may
 not read or does not see: another client may.
@@ -12,7 +13,7 @@ not read or does not see: another client may.
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from awe_client.daemon.outcome import Failure
+from awe_client.daemon.pace import TooSlow, min_bytes, paced
 from awe_client.daemon.progress import Follower
 from awe_client.daemon.servers import BACKOFF_BASE_S, BACKOFF_CAP_S, Patience, Servers
 from awe_client.daemon.shared_files import SharedFiles
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 
 FOREIGN_ATTEMPTS = 4
 FOREIGN_CAP_S = 15.0
+MIN_GAIN_BYTES = 4096  #: a try that brought less was in vain
 CORRUPT_ATTEMPTS = 2
 #: What the name of a file can cause; everything else is the machine's own.
 _NAME_ERRNOS = frozenset({
@@ -70,6 +73,7 @@ class Sources:
         retry_base_s: float = BACKOFF_BASE_S,
     ) -> None:
         self._servers = servers
+        self._silence_s = timeout_s
         self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0), pool=None)
         self._retry_base_s = retry_base_s
         self._foreign: httpx.AsyncClient | None = None
@@ -147,9 +151,10 @@ class Sources:
                 download.start_over()
             except AweError as exc:
                 error = exc
-                if download is not None and download.most > most:
-                    most = download.most
+                gained = download.most - most if download is not None else 0
+                if gained >= (min_bytes() if isinstance(exc, TooSlow) else MIN_GAIN_BYTES):
                     patience.reset()
+                most += max(gained, 0)
                 # Our own server's internal errors do not go away by waiting for hours.
                 bounded = not own or exc.fields.get("status") == 500
                 no_server = isinstance(exc, ServerUnreachable)
@@ -173,18 +178,20 @@ class Sources:
         if is_file_url(url):
             return self._files.opener(url)
         if is_object_url(url):
-            return self._objects.opener(url)
+            return paced(self._objects.opener(url), self._silence_s)
         if urlsplit(url).scheme not in ("http", "https"):
             raise BadRequest("only http, https, file, s3, gs and az addresses can be fetched")
         address = httpx.URL(url)
         _ = address.host  # its letters may be none: better said here than in the middle of a request
         if is_shock:
-            return shock_opener(
+            opener = shock_opener(
                 lambda stretch, headers: self._client().stream("GET", stretch, headers=headers),
                 url,
                 datatoken,
             )
-        return http_opener(lambda headers: self._client().stream("GET", address, headers=headers))
+        else:
+            opener = http_opener(lambda headers: self._client().stream("GET", address, headers=headers))
+        return paced(opener, self._silence_s)
 
     def _client(self) -> httpx.AsyncClient:
         if self._foreign is None:
@@ -197,6 +204,16 @@ class Sources:
                 cookies=no_cookies(),
             )
         return self._foreign
+
+
+def foreign_hosts(urls: Iterable[str]) -> frozenset[str]:
+    """The hosts (or buckets) of those that neither our own server nor a shared file system has."""
+    hosts = set()
+    for url in urls:
+        if not (url.startswith("/") or is_file_url(url)):
+            # Without what is before it: a password may be. What is no address, nobody is asked for.
+            hosts.add(url.partition("://")[2].partition("/")[0].rpartition("@")[2].lower())
+    return frozenset(hosts - {""})
 
 
 def _gave_up(url: str, exc: AweError, *, is_shock: bool) -> StepError:

@@ -21,11 +21,12 @@ from awe_client.daemon.holding import Holding, Load
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import Failure, report_of
+from awe_client.daemon.places import Places
 from awe_client.daemon.progress import Meter
 from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity
 from awe_client.daemon.spool import Spool
-from awe_client.daemon.transfer import StepError
+from awe_client.daemon.transfer import StepError, foreign_hosts
 from awe_client.daemon.workdir import WorkDirs
 from shared_models.errors import LeaseLost
 from shared_models.ids import TaskId, make_workunit_id
@@ -77,7 +78,7 @@ class Workshop:
         self._line: deque[Holding] = deque()
         self._no_start_before = 0.0
         self._closing = False
-        self._fetches = asyncio.Semaphore(transfers)
+        self._fetches = Places(transfers)
         self._pushes = asyncio.Semaphore(transfers)
         self._carry_out: dict[type[m.Instruction], Callable[[Holding, Any], None]] = {
             m.Fetch: self._fetch,
@@ -234,7 +235,11 @@ class Workshop:
     # --- instructions ----------------------------------------------------------------------------
 
     def _fetch(self, holding: Holding, _: m.Fetch) -> None:
-        self._begin_step(holding, self._fetches, self._fetch_step)
+        message = holding.attempt.task.message
+        entries = [*message["predata"], *message["inputs"]]
+        hosts = foreign_hosts(entry.get("url") or entry.get("host") or "" for entry in entries)
+        meter = holding.meter = Meter("fetching")
+        self._begin_step(holding, self._fetches.take(hosts, meter.waits), self._fetch_step)
 
     async def _fetch_step(self, holding: Holding) -> m.Event:
         if holding.attempt.task.image:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from awe_client.sdk.threads import to_its_end
 from shared_models.errors import BadRange, BadRequest, TooLarge
 from shared_models.views import NodeFile
 
+PROGRESS_S = 2.0  #: so long after the last bytes at most, those that came are written and told
 _NO_RANGES = "the source gives no byte ranges, and a piece of it was wanted"
 
 
@@ -250,16 +252,18 @@ def check_replaceable(target: Path) -> None:
 
 
 async def _at_least(chunks: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes, None]:
-    """Join small chunks, so that the hop into a thread pays; what came before a cut is not lost."""
+    """Join small chunks, so that the hop into a thread pays; what came before a cut is not lost, and what
+    comes slowly is told nevertheless."""
     held: list[bytes] = []
-    count = 0
+    count, told_s = 0, time.monotonic()
     try:
         async for chunk in chunks:
             held.append(chunk)
             count += len(chunk)
-            if count >= size:
+            now_s = time.monotonic()
+            if count >= size or now_s - told_s >= PROGRESS_S:
                 yield b"".join(held)
-                held, count = [], 0
+                held, count, told_s = [], 0, now_s
     except Exception:
         if held:
             yield b"".join(held)

@@ -78,7 +78,7 @@ async def why(services: Services, job: Document, transfers: Transfers) -> list[R
 
 def _why(state: State, ctx: Context, job_id: JobId, transfers: Transfers) -> list[Reason]:
     rows = why_job(state, ctx, job_id)
-    for work, progress in transfers.waiting(state, job_id, MAX_WORKUNIT_ROWS):
+    for work, progress in transfers.of_job(state, job_id, MAX_WORKUNIT_ROWS):
         [row] = why_workunit(state, ctx, work)
         rows.append({**row, "reason": f"{row['reason']}, {in_words(progress)}"})
     return rows

@@ -1,7 +1,6 @@
 """How far clients are with moving files. Kept in memory only: it is old in a moment, and told again."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from awe_server.scheduler.state import State
@@ -57,15 +56,16 @@ class Transfers:
             return {}
         return {"progress": row["progress"]}
 
-    def waiting(self, state: State, job_id: JobId, most: int) -> list[tuple[WorkunitId, Document]]:
-        """Workunits of a job whose transfers do not move, `most` of them, with their progress."""
-        told = (item for rows in self._by_client.values() for item in rows.items())
-        waiting = (
+    def of_job(self, state: State, job_id: JobId, most: int) -> list[tuple[WorkunitId, Document]]:
+        """Workunits of a job that move files, `most` of them, with their progress: first those that do not
+        get on."""
+        found = [
             (work, row["progress"])
-            for work, row in told
-            if "waits" in row["progress"] and _is_held(state, work, job_id, row["attempt"])
-        )
-        return list(islice(waiting, most))
+            for rows in self._by_client.values()
+            for work, row in rows.items()
+            if _is_held(state, work, job_id, row["attempt"])
+        ]
+        return sorted(found, key=lambda item: "waits" not in item[1])[:most]
 
 
 def _is_held(state: State, work: WorkunitId, job_id: JobId, attempt: int) -> bool:

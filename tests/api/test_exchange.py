@@ -596,6 +596,8 @@ async def test_why_says_what_a_transfer_waits_for_only_while_it_waits(api: Api, 
         assert found["reason"].endswith(f"attempt 1, pushing files: 0 of 4 MB: {reason}")
     await native.exchange(progress=[row])
     assert "waits" not in (await api.ok("GET", path))["progress"]
+    assert (await api.ok("GET", why_job))[-1]["reason"].endswith("attempt 1, pushing files: 0 of 4 MB")
+    await native.exchange()
     assert await api.ok("GET", why_job) == said[:-1]
 
 

@@ -139,8 +139,8 @@ def submit(
 
     Example: awe submit pipeline.json --upload reads.fastq=/data/run7.fastq --set jobname=run7 --watch
     """
-    raw = read_document(document, pairs(settings or [], "--set"))
     files = pairs(uploads or [], "--upload", "NAME=PATH")
+    raw = read_document(document, pairs(settings or [], "--set"))
     check_sources(bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded")))
     with AweClient(server) as awe:
         paths = {name: Path(path) for name, path in files.items()}

@@ -1,5 +1,6 @@
 """Follow a job until it has ended: a progress bar for people, lines when piped."""
 
+import re
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -31,6 +32,16 @@ MAX_BARS = 12
 QUIET_S = 30.0
 #: Why a task stopped is told at the end, with what may be done.
 STOPPED = (TaskState.SUSPEND, TaskState.FAILED_PERMANENT)
+#: A task that ended without an output which another one needs.
+UNMADE = re.compile(r"task '([^']+)' was completed without making it")
+#: What the server says of jobs that stay wrong however often they go on.
+UNMENDABLE = (
+    " does not exist",
+    "paired inputs differ",
+    ", no multiple of ",
+    " both made '",
+    " was completed without making it",
+)
 
 
 class Counted(Protocol):
@@ -160,7 +171,24 @@ def explain(job: JobView) -> None:
         note("the end of its standard error:")
         note(error.apperror.rstrip("\n"))
     if job.state == JobState.SUSPEND:
-        note(f"to go on where it stopped, once the cause is mended: awe resume {job.id}")
-        note(f"if the job itself is wrong: awe rm {job.id}, and submit it mended")
+        for line in ways_out(job):
+            note(line)
     elif job.state == JobState.FAILED_PERMANENT:
         note("exit code 42 ends a job for good: submit it anew once the cause is mended")
+
+
+def ways_out(job: JobView) -> list[str]:
+    """What helps a suspended job, the likeliest first."""
+    error = job.error or JobError()
+    reason = error.servernotes or job.notes
+    # A workunit that failed may have met a cause outside of the job; what the server found wrong has the job.
+    if error.workfailed or not any(sign in reason for sign in UNMENDABLE):
+        return [
+            f"to go on where it stopped, once the cause is mended: awe resume {job.id}",
+            f"if the job itself is wrong: awe rm {job.id}, and submit it mended",
+        ]
+    ways = [f"resuming it would not help: awe rm {job.id}, and submit it mended"]
+    if found := UNMADE.search(reason):
+        task = found.group(1)
+        ways.append(f"or, if task {task} makes it when it runs again: awe recompute {job.id} {task}")
+    return ways

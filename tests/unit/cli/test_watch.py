@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from awe_client.cli.watch import Bars
+from awe_client.cli.watch import Bars, ways_out
 from shared_models.faces import JobProgress
+from shared_models.views import JobView
 
 
 def progress(job: str = "in-progress", **task: Any) -> JobProgress:
@@ -24,3 +25,38 @@ def test_each_note_of_a_task_is_told_once(capfd: pytest.CaptureFixture[str]) -> 
         "task run: not split: r.gz is packed",
         "task run: not split: r.gz is packed; more",
     ]
+
+
+def suspended(reason: str, **error: str) -> list[str]:
+    job = {"id": "J", "state": "suspend", "notes": reason, "error": {"servernotes": reason, **error}}
+    return ways_out(JobView.model_validate(job))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "failed enqueuing task J_t, err=input file a not available: node 1234 does not exist",
+        "failed enqueuing task J_t, err=paired inputs differ: a has 3 records, b has 4 records",
+        "failed enqueuing task J_t, err=a has 3 records, no multiple of 2 (partinfo.options)",
+        "failed finishing task J_t, err=output out/: ranks 1 and 2 both made 'x'",
+    ],
+)
+def test_resume_is_not_proposed_where_it_cannot_help(reason: str) -> None:
+    assert suspended(reason) == ["resuming it would not help: awe rm J, and submit it mended"]
+
+
+def test_an_output_that_was_not_made_may_be_made_when_its_task_runs_again() -> None:
+    made = (
+        "input file m not available: task 'maker' was completed without making it (optional or nofile there)"
+    )
+    assert suspended(made)[1] == "or, if task maker makes it when it runs again: awe recompute J maker"
+
+
+def test_both_are_proposed_where_the_cause_may_lie_outside() -> None:
+    for reason, error in (
+        ("manually suspended", {}),
+        ("workunit J_t_0 failed 3 time(s)", {"workfailed": "J_t_0", "worknotes": "x does not exist"}),
+    ):
+        first, second = suspended(reason, **error)
+        assert first.endswith("awe resume J")
+        assert second.startswith("if the job itself is wrong: awe rm J")

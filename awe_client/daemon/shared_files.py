@@ -82,6 +82,8 @@ class SharedFiles:
                             on_progress(done, length)
                 with _reading():
                     _check_version(source, version)
+                if is_stopped():  # what hung above was given up, and nobody counts what comes now
+                    raise Stopped
                 part.rename(target)
             finally:
                 with suppress(FileNotFoundError):

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -109,3 +109,26 @@ async def test_a_copy_that_is_stopped_is_not_there_and_nobody_waits_for_its_file
     go_on.set()
     await eventually(lambda: [path.name for path in tmp_path.iterdir()] == ["shared"])
     assert steps == 1
+
+
+@pytest.mark.parametrize("length", [0, 5000])
+async def test_a_copy_whose_last_look_hangs_is_not_there_afterwards_either(
+    url: str, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    go_on, looks = threading.Event(), 0
+
+    def look(file: BinaryIO, expected: str) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            go_on.wait(20)
+
+    monkeypatch.setattr(shared_files, "_check_version", look)
+    task = asyncio.ensure_future(sources.get(url, tmp_path / "in", Wanted(offset=1000, length=length)))
+    await eventually(lambda: looks == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 1)
+    go_on.set()
+    await eventually(lambda: not list(tmp_path.glob("in.*.part")))
+    assert [path.name for path in tmp_path.iterdir()] == ["shared"]

@@ -71,7 +71,9 @@ class IOView(Shown):
     formoptions: dict[str, Any] = Field(default_factory=dict)
     uncompress: str = ""
     optional: bool = False
+    not_made: bool = False  #: its task was completed without this output
     header_lines: int = 0
+    md5: str = ""  #: as the document states it
 
 
 class EnvironView(Shown):

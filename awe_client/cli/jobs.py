@@ -130,6 +130,8 @@ def _moving(awe: AweClient, job_id: str) -> list[tuple[str, ...]]:
 
 def _output_row(task: TaskView, file: IOView) -> tuple[str, ...]:
     """An output with its size, its node if it is one, and its address, once it has a file."""
+    if file.not_made:
+        return task.task_name, file.filename, "not made", "-", "-"
     has_file = task.state == TaskState.COMPLETED and bool(file.url)
     size, node, url = (str(file.size), file.node or "-", file.url) if has_file else ("-", "-", "-")
     return task.task_name, file.filename, size, node, url

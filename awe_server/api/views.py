@@ -10,6 +10,7 @@ Left out of AWE's key lists: what only its CWL mode fills (`IsCWL`, `CWL_objects
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from awe_server.scheduler.places import was_not_made
 from awe_server.store.base import Document
 from shared_models.documents import IO_DEFAULTS, Info
 from shared_models.times import ZERO_TIME, parse_rfc3339
@@ -67,6 +68,8 @@ def io_view(io: Document, base_url: str) -> Document:
         url = base_url + url
     elif not url and node:
         url = f"{host.rstrip('/')}/node/{node}?download"
+    if was_not_made(io):
+        shown["not_made"] = True
     return {**shown, "host": host, "node": node or "-", "url": url}
 
 

@@ -309,6 +309,17 @@ def test_show_names_no_node_for_an_output_that_has_no_file_yet(site: AweEnv) -> 
     said(site.awe("rm", waiting["id"]))
 
 
+def test_show_tells_an_output_that_was_not_made_from_an_empty_file(site: AweEnv, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    outputs = [{"filename": "empty.txt"}, {"filename": "maybe.txt", "optional": True}]
+    task = {"taskid": "t", "cmd": {"name": "touch", "args": "empty.txt"}, "outputs": outputs}
+    path.write_text(json.dumps({"tasks": [task]}))
+    job = answered(site.awe("submit", str(path), "--watch", "--json"))
+    shown = said(site.awe("show", job["id"]))
+    assert "t\tmaybe.txt\tnot made\t-\t-\n" in shown
+    assert f"t\tempty.txt\t0\t{job['tasks'][0]['outputs'][0]['node']}\t" in shown
+
+
 def test_submit_says_which_file_is_missing_and_how_to_give_it(site: AweEnv, tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     inputs = [{"filename": "reads.fa"}, {"filename": "ref.fa", "node": "-"}]

@@ -18,6 +18,7 @@ from awe_client.cli.template import fill
 from awe_client.cli.upload import check_files, check_not_packed, submit_with_files
 from awe_client.cli.watch import watch_job
 from shared_models.errors import BadRequest, InvalidDocument
+from shared_models.nearest import did_you_mean
 from shared_models.views import JobView
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Wait until the job has ended.")]
@@ -66,21 +67,28 @@ def bind_inputs(raw: bytes, nodes: dict[str, str]) -> bytes:
         found = {name for task in tasks for name in _bind(task, nodes)}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return raw  # the server says precisely what is wrong with it
-    for name in nodes:
-        if name not in found:
-            raise InvalidDocument(f"--upload {name}: no task has an input of this name without an origin")
+    if problems := [_unwanted(name, tasks) for name in nodes if name not in found]:
+        raise InvalidDocument(problems)
     return orjson.dumps(document)
+
+
+def _unwanted(name: str, tasks: list[dict[str, Any]]) -> str:
+    """Why an upload is refused, and the names that it may have."""
+    homeless = list(dict.fromkeys(other for task in tasks for other in _homeless(task)))
+    known = [other for task in tasks for other, file in _inputs(task) if not file.get("origin")]
+    wanted = f"; a file is wanted for: {', '.join(homeless)}" if homeless else ""
+    hint = did_you_mean(name, homeless or known)
+    return f"--upload {name}: no task has an input of this name without an origin{wanted}{hint}"
 
 
 def _bind(task: dict[str, Any], nodes: dict[str, str]) -> list[str]:
     bound = []
-    for key in ("inputs", "predata"):
-        for name, file in _files(task, key):
-            if name in nodes and not file.get("origin"):
-                for old in ("url", "host"):
-                    file.pop(old, None)
-                file["node"] = nodes[name]
-                bound.append(name)
+    for name, file in _inputs(task):
+        if name in nodes and not file.get("origin"):
+            for old in ("url", "host"):
+                file.pop(old, None)
+            file["node"] = nodes[name]
+            bound.append(name)
     return bound
 
 
@@ -101,10 +109,13 @@ def check_sources(raw: bytes) -> None:
 def _homeless(task: dict[str, Any]) -> list[str]:
     return [
         name
-        for key in ("inputs", "predata")
-        for name, file in _files(task, key)
+        for name, file in _inputs(task)
         if not (file.get("origin") or file.get("url") or file.get("node", "-") not in ("", "-"))
     ]
+
+
+def _inputs(task: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [*_files(task, "inputs"), *_files(task, "predata")]
 
 
 def _files(task: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:

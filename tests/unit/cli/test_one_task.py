@@ -90,6 +90,23 @@ def test_an_upload_that_no_task_wants_is_refused() -> None:
         bind_inputs(b'{"tasks": [{"inputs": [{"filename": "a"}]}]}', {"c": "n"})
 
 
+def test_an_upload_of_a_wrong_name_is_told_the_right_ones() -> None:
+    inputs = {
+        "reads.fastq.gz": {},
+        "genome.fna": {"node": "-"},
+        "made": {"origin": "0"},
+        "old": {"node": "n"},
+    }
+    document = json.dumps({"tasks": [{"inputs": inputs}]}).encode()
+    with pytest.raises(InvalidDocument) as refused:
+        bind_inputs(document, {"read.fastq": "n", "made": "n", "genome.fna": "n"})
+    first, second = refused.value.problems
+    assert first.endswith("origin; a file is wanted for: reads.fastq.gz; did you mean 'reads.fastq.gz'?")
+    assert second.startswith("--upload made: no task has an input of this name without an origin; a file")
+    with pytest.raises(InvalidDocument, match="without an origin; did you mean 'old'"):
+        bind_inputs(b'{"tasks": [{"inputs": {"old": {"node": "n"}}}]}', {"odl": "n"})
+
+
 def test_a_document_that_cannot_be_read_is_left_to_the_server() -> None:
     assert bind_inputs(b"{nonsense", {"c": "n"}) == b"{nonsense"
 

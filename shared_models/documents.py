@@ -93,6 +93,7 @@ class IO(Model):
     header_lines: Annotated[int, Field(ge=0, le=MAX_HEADER_LINES)] = (
         0  #: output of a split: kept of part 1 only
     )
+    md5: Text = ""  #: input, predata: what its content must have, before it is unpacked
 
 
 #: Every IO key with its default, in AWE's order. Copy it; never change a value in place.

@@ -1,5 +1,6 @@
 """What the files of one task must mean: safe names, each name once, a place where the data is or goes."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import orjson
@@ -17,6 +18,10 @@ from shared_models.problems import Problems
 _OF_SINGLE_FILES = ("shockindex", "header_lines")
 #: What an input or predata may not ask for: nobody would do it.
 _OF_OUTPUTS = ("optional", "header_lines", "nonzero", "shockfilename", "nodeattr", "formoptions")
+
+#: What an output may not ask for.
+_OF_SOURCES = ("uncompress", "md5")
+_MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
 
 def check_files(
@@ -98,6 +103,9 @@ def _check_source(io: IO, place: str, reach: Reach, problems: Problems) -> None:
     for key in _OF_OUTPUTS:
         if getattr(io, key):
             problems.add(f"{place}.{key}", "applies to outputs only")
+    if io.md5 and not _MD5.fullmatch(io.md5):
+        problems.add(f"{place}.md5", f"{io.md5[:100]!r} is not an md5: 32 hex digits")
+    io.md5 = io.md5.lower()
     if io.directory:
         problems.add(f"{place}.directory", "applies to outputs only; write filename 'folder/name' instead")
     if io.type not in ("", "basic"):
@@ -114,8 +122,9 @@ def _check_source(io: IO, place: str, reach: Reach, problems: Problems) -> None:
 def _check_sink(io: IO, place: str, reach: Reach, inputs: Sequence[IO], problems: Problems) -> None:
     if io.origin and io.type != "update":
         problems.add(f"{place}.origin", "applies to inputs only; an output is made by its own task")
-    if io.uncompress:
-        problems.add(f"{place}.uncompress", "applies to inputs and predata only")
+    for key in _OF_SOURCES:
+        if getattr(io, key):
+            problems.add(f"{place}.{key}", "applies to inputs and predata only")
     if io.nodeattr and len(orjson.dumps(io.nodeattr)) > MAX_ATTRIBUTES_BYTES:
         problems.add(f"{place}.nodeattr", f"has more than {MAX_ATTRIBUTES_BYTES} bytes")
     problem = settle_output(io, reach)

@@ -101,7 +101,7 @@ TASK = Keys(
         **{key: f"resources.{key}" for key in Resources.model_fields},
     },
 )
-IO_ = Keys(IO, dropped="size md5 path datatoken intermediate appposition", nullable="nodeattr formoptions")
+IO_ = Keys(IO, dropped="size path datatoken intermediate appposition", nullable="nodeattr formoptions md5")
 CMD = Keys(
     Command,
     dropped="has_private_env local parsedargs",

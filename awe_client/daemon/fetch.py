@@ -137,7 +137,7 @@ class Fetcher:
         if not url:
             raise StepError(FailureKind.INPUT, f"{label} has no address")
         target, wanted = place(attempt.directory, name), whole(entry)
-        if is_file_url(url) and not wanted.gunzip:
+        if is_file_url(url) and not (wanted.gunzip or wanted.md5):
             path = await self._sources.link(url, target, wanted)
             version = wanted.etag or await looks.version_before(path)
             attempt.links.append(Link(name, path, version=version))

@@ -131,8 +131,8 @@ def _is_more_than_awe(task: Task) -> bool:
     """Whether the task asks for what a stock AWE worker does not know and would leave out in silence.
 
     Source: AWE lib/worker; `cmd_script` is run in containers only, and of an array's inputs, which nobody
-    cuts, it would ask for parts; of paired ones it would cut only one. It reads http, and its outputs go to
-    nodes of one Shock.
+    cuts, it would ask for parts; of paired ones it would cut only one. It reads http, of any content, and its
+    outputs go to nodes of one Shock.
     """
     cmd = task.cmd
     in_container = bool(cmd.get("Dockerimage") or cmd.get("dockerPull"))
@@ -144,6 +144,7 @@ def _is_more_than_awe(task: Task) -> bool:
         or any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
         or any(is_archive(io["filename"]) for io in (*task.inputs, *task.outputs))
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
+        or any(io.get("md5") and not io.get("_md5") for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
         or is_grouped(task.partinfo_wanted)
         or any(io.get("_index") for io in task.inputs)  # only this server knows the pieces

@@ -28,7 +28,7 @@ def task_prepared(state: State, ctx: Context, task_id: TaskId, generation: int, 
     if task is None:
         return
     ranks, part, why_not = _partition(task, facts)
-    problem = mismatch(task, facts)
+    problem = _other_content(task, facts) or mismatch(task, facts)
     if part and not problem and (why := uncovered(ranks, part["totalindex"])):
         problem = f"{' and '.join(cut_names(part))} cannot be cut: {why}"
     if problem:
@@ -69,6 +69,16 @@ def _looked_at(state: State, task_id: TaskId, generation: int) -> Task | None:
     if task is None or task.generation != generation or not task.preparing:
         return None
     return task
+
+
+def _other_content(task: Task, facts: TaskFacts) -> str:
+    """Which file has not the content that the document states, as far as that is known here; "" if none."""
+    known = {fact.filename: fact.md5 for fact in facts.inputs}
+    for io in (*task.inputs, *task.predata):
+        stated, found = io.get("md5"), known.get(io["filename"])
+        if stated and found and stated != found:
+            return f"input file {io['filename']} has md5 {found}, not {stated} as the document says"
+    return ""
 
 
 def _with_inputs(files: list[Document], facts: TaskFacts) -> list[Document]:

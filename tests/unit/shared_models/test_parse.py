@@ -55,7 +55,7 @@ def test_what_is_left_out_has_awes_defaults() -> None:
 def test_io_defaults_are_awes_keys_in_awes_order() -> None:
     assert " ".join(IO_DEFAULTS) == (
         "filename name directory host node url size cache origin nonzero temporary shockfilename shockindex "
-        "attrfile nofile delete type nodeattr formoptions uncompress optional header_lines"
+        "attrfile nofile delete type nodeattr formoptions uncompress optional header_lines md5"
     )
 
 

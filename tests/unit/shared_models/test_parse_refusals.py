@@ -175,6 +175,14 @@ def test_wrong_shape(document: Any, problem: str) -> None:
          "to outputs of type 'copy' and 'subset' only"),
         ("outputs", [{"filename": "a", "uncompress": "gzip"}], "outputs[0].uncompress: applies to inputs and "
          "predata only"),
+        ("outputs", [{"filename": "a", "md5": "0" * 32}], "outputs[0].md5: applies to inputs and "
+         "predata only"),
+        ("inputs", [{"filename": "a", "node": NODE, "md5": "0" * 31}], f"inputs[0].md5: '{'0' * 31}' is not "
+         "an md5: 32 hex digits"),
+        ("predata", [{"filename": "a", "node": NODE, "md5": "0" * 31 + "x"}], "predata[0].md5: "
+         f"'{'0' * 31}x' is not an md5: 32 hex digits"),
+        ("inputs", [{"filename": "a", "node": NODE, "md5": 5}], "inputs[0].md5: must be text, "
+         "not the number 5"),
         ("outputs", [{"filename": "a", "nodeattr": {"x": "y" * MAX_ATTRIBUTES_BYTES}}], "outputs[0].nodeattr"
          f": has more than {MAX_ATTRIBUTES_BYTES} bytes"),
         ("inputs", [{"filename": "a", "url": "http://x/a", "delete": True}], "inputs[0].delete: applies to "

@@ -279,6 +279,11 @@ def snapshot(state: State) -> dict[str, Any]:
         "workunits": {u.id: {**views.unit_document(u), "delayed": u.due_s > 0} for u in units},
         "clients": {id: _client(client) for id, client in state.clients.items()},
         "queues": _queues(state),
+        "named": {
+            node: kept
+            for node, tasks in state.named_nodes.as_dict().items()
+            if (kept := {id for id in tasks if state.tasks[id].job.id in jobs})
+        },
         "running": dict(state.running),
         "suspended": state.queue_suspended,
         "jid": state.last_jid,

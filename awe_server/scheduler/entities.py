@@ -120,6 +120,7 @@ class Task:
         "depends_on",
         "done",
         "end_rank",
+        "filed",
         "finishing",
         "first_attempt",
         "fresh_rank",
@@ -210,6 +211,8 @@ class Task:
         self.preparing = False  #: PrepareTask is on its way
         self.finishing = False  #: FinishTask is on its way
         self.wuid_prefix = f"{id}_"
+        #: its files as named_nodes.py filed them: inputs, predata, outputs
+        self.filed: tuple[list[Document], list[Document], list[Document]] | None = None
         self._by_filename: tuple[list[Document], dict[str, Document]] | None = None  #: see `output`
 
     def output(self, filename: str) -> Document:

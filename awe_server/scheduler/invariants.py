@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from awe_server.scheduler.demands import Demand, demand_key, has_work, unfit
+from awe_server.scheduler.named_nodes import named_by
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     ENDED_JOBS,
@@ -17,6 +18,7 @@ from awe_server.scheduler.state import (
     Task,
     Workunit,
 )
+from shared_models.ids import TaskId
 from shared_models.limits import MAX_SKIP_LIST
 from shared_models.states import JobState, TaskState, WorkunitState
 
@@ -64,6 +66,12 @@ def _registries(state: State) -> Facts:
         yield "a job is filed under another id"
     if any(client.id != id for id, client in state.clients.items()):
         yield "a client is filed under another id"
+    named: dict[str, set[TaskId]] = {}
+    for task in tasks:
+        for node_id in named_by((task.inputs, task.predata, task.outputs)):
+            named.setdefault(node_id, set()).add(task.id)
+    if named != state.named_nodes.as_dict():
+        yield "the nodes that tasks name are not those that are filed"
     jids = Counter(job.jid for job in state.jobs.values())
     if any(n > 1 for n in jids.values()) or (jids and max(jids) > state.last_jid):
         yield "a jid is used twice, or is beyond the counter"

@@ -8,14 +8,15 @@ whatever goes on then is compared with what was cut. An output that is gone cann
 
 from collections.abc import Iterator
 
-from awe_server.scheduler.state import ENDED_JOBS, RUNNING_TASKS, Document, State, Task
+from awe_server.scheduler.named_nodes import parent_node
+from awe_server.scheduler.state import ENDED_JOBS, RUNNING_TASKS, State, Task
 from shared_models.errors import Conflict
 from shared_models.states import JobState
 
 
 def check_unread(state: State, node_id: str) -> None:
     """Raises Conflict if a task that is looked at, waits or runs reads the node, or makes outputs from it."""
-    for task in _naming(state, node_id):
+    for task in state.named_nodes.of(node_id):
         if _goes_on(task) and node_id in read_by(task):
             raise Conflict(
                 f"node {node_id} is an input of task {task.id}, which is {task.state.value}: "
@@ -27,7 +28,7 @@ def check_unneeded(state: State, node_id: str) -> None:
     """Raises Conflict if a job that has not ended needs the node: as an output, or, unless the job is
     suspended, to read it.
     """
-    for task in _naming(state, node_id):
+    for task in state.named_nodes.of(node_id):
         job = task.job
         if job.state in ENDED_JOBS:
             continue
@@ -60,30 +61,8 @@ def read_by(task: Task) -> Iterator[str]:
             if not io["host"]:
                 yield io["node"]
     for io in task.outputs:
-        if parent := _parent(io):
+        if parent := parent_node(io):
             yield parent
-
-
-def _naming(state: State, node_id: str) -> list[Task]:
-    """The tasks that name a node, here or elsewhere. Plain loops: all files of all tasks are looked at."""
-    found: list[Task] = []
-    for task in state.tasks.values():
-        for io in task.inputs:
-            if io["node"] == node_id:
-                found.append(task)
-        for io in task.predata:
-            if io["node"] == node_id:
-                found.append(task)
-        for io in task.outputs:
-            if io["node"] == node_id or io.get("_staging") == node_id or _parent(io) == node_id:
-                found.append(task)
-    return found
-
-
-def _parent(io: Document) -> str:
-    """The node that an output says it is made from."""
-    options = io["formoptions"]
-    return str(options.get("parent_node") or "") if options else ""
 
 
 def _goes_on(task: Task) -> bool:

@@ -35,6 +35,7 @@ from awe_server.scheduler.entities import (
     Task,
     Workunit,
 )
+from awe_server.scheduler.named_nodes import NamedNodes
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class State:
         self.starting: list[tuple[float, int, Job]] = []  #: heap of jobs that may not start yet
         self.delayed_seq = 0
         self.idempotency: dict[tuple[str, str], Job] = {}  #: by owner and key
+        self.named_nodes = NamedNodes()
         self.stopped: dict[ClientId, None] = {}  #: clients removed of late: told to stop when they ask
 
     def take(self) -> Changes:
@@ -107,6 +109,7 @@ class State:
     def touch_task(self, task: Task) -> None:
         """The task's document changed."""
         task.revision += 1
+        self.named_nodes.file(task)
         job = task.job
         job.revision += 1
         self.changes.tasks[task.id] = task
@@ -155,6 +158,7 @@ class State:
             return False
         for task in job.tasks:
             del self.tasks[task.id]
+            self.named_nodes.remove(task)
             for unit in task.units.values():
                 del self.workunits[unit.id]
         del self.jobs[job_id]

@@ -93,6 +93,7 @@ def take_in(state: State, job: Job, tasks: list[Task]) -> None:
         state.idempotency[job.acl.get("owner") or "", job.idempotency] = job
     for task in tasks:
         state.tasks[task.id] = task
+        state.named_nodes.file(task)
     for task in tasks:
         for id in task.depends_on:
             parent = state.tasks[id]

@@ -80,6 +80,7 @@ DAMAGE: list[tuple[Callable[[Scene], None], str]] = [
     (_set("job.idempotency", "other"), "idempotency key 'k'"),
     (_do(lambda s: s.world.state.stopped.update({s.client.id: None})), "told to stop and is there"),
     (_do(lambda s: s.world.state.running.clear()), "running is {}"),
+    (_set("preparing.inputs", []), "the nodes that tasks name are not those that are filed"),
     (_do(lambda s: s.world.state.demands.clear()), "demands and demand_list differ"),
     (_do(lambda s: s.job.tasks.reverse()), "tasks are not in order"),
     (_set("job.open_tasks", 7), "open_tasks is 7"),

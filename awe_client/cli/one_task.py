@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from awe_client.cli.inputs import keys_of
 from shared_models.arguments import as_typed
 from shared_models.errors import BadRequest
 
@@ -70,7 +71,7 @@ class OneTask:
     """What `awe run` was asked for."""
 
     command: Sequence[str]
-    inputs: dict[str, str] = field(default_factory=dict)  #: file name → node id
+    inputs: dict[str, str] = field(default_factory=dict)  #: file name → node id or URL
     outputs: Sequence[str] = ()
     split_mb: int = 0  #: cut the (first) input into parts of at most this many MB
     parts: int = 0  #: cut the (first) input into this many parts
@@ -103,7 +104,7 @@ class OneTask:
                 "stdout": STDOUT_NAME,
                 "environ": {"public": public},
             },
-            "inputs": [{"filename": name, "node": node} for name, node in self.inputs.items()],
+            "inputs": [{"filename": name, **keys_of(place)} for name, place in self.inputs.items()],
             "outputs": [{"filename": name} for name in (STDOUT_NAME, *self.outputs)],
             "resources": {"cores": self.cores, "memory_bytes": self.memory_bytes},
             "time_limit_s": self.time_limit_s,

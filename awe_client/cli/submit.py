@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from awe_client.api import AweClient
+from awe_client.cli.inputs import by_name, divided, keys_of
 from awe_client.cli.one_task import STDOUT_NAME, OneTask, check_environ, check_splitting, login_name
 from awe_client.cli.options import DEFAULT_SERVER, Json, Server
 from awe_client.cli.output import note, print_json, print_line
@@ -55,7 +56,7 @@ def read_document(path: Path, values: dict[str, str]) -> bytes:
 
 
 def bind_inputs(raw: bytes, nodes: dict[str, str]) -> bytes:
-    """Point every input or predata of these names that comes from no task to its node.
+    """Point every input or predata of these names that comes from no task to its node or URL.
 
     Raises InvalidDocument when a name is nowhere to be found.
     """
@@ -85,9 +86,9 @@ def _bind(task: dict[str, Any], nodes: dict[str, str]) -> list[str]:
     bound = []
     for name, file in _inputs(task):
         if name in nodes and not file.get("origin"):
-            for old in ("url", "host"):
+            for old in ("url", "host", "node"):
                 file.pop(old, None)
-            file["node"] = nodes[name]
+            file |= keys_of(nodes[name])
             bound.append(name)
     return bound
 
@@ -133,7 +134,9 @@ def submit(
     uploads: Annotated[
         list[str] | None,
         typer.Option(
-            "--upload", metavar="NAME=PATH", help="Upload a file as the input of that name; repeatable."
+            "--upload",
+            metavar="NAME=PATH",
+            help="Upload a file as the input of that name, or take it from a URL or a node; repeatable.",
         ),
     ] = None,
     settings: Annotated[
@@ -153,9 +156,9 @@ def submit(
     files = pairs(uploads or [], "--upload", "NAME=PATH")
     raw = read_document(document, pairs(settings or [], "--set"))
     check_sources(bind_inputs(raw, dict.fromkeys(files, "checked-before-anything-is-uploaded")))
+    paths, places = divided(files)
     with AweClient(server) as awe:
-        paths = {name: Path(path) for name, path in files.items()}
-        job = submit_with_files(awe, paths, lambda nodes: bind_inputs(raw, nodes))
+        job = submit_with_files(awe, paths, lambda nodes: bind_inputs(raw, {**places, **nodes}))
         hand_over(awe, job, watch=watch, as_json=as_json)
 
 
@@ -176,9 +179,13 @@ def hand_over(awe: AweClient, job: JobView, *, watch: bool, as_json: bool) -> No
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD ARGS", help="The command, after --.")],
     inputs: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
-            "--input", "-i", help="Upload this file; the command finds it under its name; repeatable."
+            "--input",
+            "-i",
+            metavar="FILE|URL|NODE",
+            help="Upload this file, or take it from a URL or a node; the command finds it under its name; "
+            "repeatable.",
         ),
     ] = None,
     outputs: Annotated[
@@ -267,12 +274,17 @@ def run(
         paired=paired,
         records=records,
     )
-    files = files_by_name(inputs or [])
-    check_files(files.values())
-    if (split or parts) and index != "size":
-        check_not_packed(list(files.values())[: 2 if paired else 1])
     with AweClient(server) as awe:
-        job = submit_with_files(awe, files, lambda nodes: replace(task, inputs=nodes).document())
+        named = by_name(awe, inputs or [])
+        files, places = divided(named)
+        check_files(files.values())
+        if (split or parts) and index != "size":
+            check_not_packed([files[name] for name in list(named)[: 2 if paired else 1] if name in files])
+        job = submit_with_files(
+            awe,
+            files,
+            lambda nodes: replace(task, inputs={n: {**places, **nodes}[n] for n in named}).document(),
+        )
         if not watch or as_json:
             hand_over(awe, job, watch=watch, as_json=as_json)
             return
@@ -281,16 +293,6 @@ def run(
         if not code:
             print_output(awe, job.id)
         raise typer.Exit(code)
-
-
-def files_by_name(paths: list[Path]) -> dict[str, Path]:
-    """Files under the names by which a command finds them. Raises BadRequest when two have the same."""
-    files: dict[str, Path] = {}
-    for path in paths:
-        if path.name in files:
-            raise BadRequest(f"--input {path}: another input is named {path.name} as well")
-        files[path.name] = path
-    return files
 
 
 def print_output(awe: AweClient, job_id: str) -> None:

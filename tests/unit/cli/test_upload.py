@@ -54,6 +54,27 @@ def test_a_job_that_is_accepted_has_its_files(
     assert bound == [["node-1", "node-2"], ["node-3", "node-4"]]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "file", "s3", "gs", "az"])
+def test_what_lies_elsewhere_is_named_and_not_uploaded(
+    awe: Awe, desk: Desk, two: tuple[str, str], submit_words: list[str], scheme: str
+) -> None:
+    url, node = f"{scheme}://place/run%207/reads.fastq", "11111111-2222-4333-8444-555555555555"
+    words = run_words(desk, url, two[0], node)
+    assert awe("run", "--parts", "2", *words[1:]) == (0, "j\n", "")
+    assert awe(*submit_words[:-1], f"b={url}") == (0, "j\n", "")
+    assert awe(*submit_words[:-3], f"a={node}", "--upload", f"b={two[1]}") == (0, "j\n", "")
+    assert [job["tasks"][0]["inputs"] for job in desk.jobs] == [
+        [
+            {"filename": "reads.fastq", "url": url},
+            {"filename": "a.txt", "node": "node-1"},
+            {"filename": "x.txt", "node": node},
+        ],
+        [{"filename": "a", "node": "node-2"}, {"filename": "b", "url": url}],
+        [{"filename": "a", "node": node}, {"filename": "b", "node": "node-3"}],
+    ]
+    assert desk.jobs[0]["tasks"][0]["partinfo"] == {"input": "reads.fastq"}
+
+
 def test_nothing_is_sent_before_all_files_and_names_were_looked_at(
     awe: Awe, desk: Desk, two: tuple[str, str], submit_words: list[str], tmp_path: Path
 ) -> None:
@@ -64,6 +85,8 @@ def test_nothing_is_sent_before_all_files_and_names_were_looked_at(
         (run_words(desk, two[0], "/no/such/file"), "there is no such file"),
         (run_words(desk, two[0], str(tmp_path)), "not a file"),
         (run_words(desk, two[0], str(twin)), "another input is named a.txt"),
+        (run_words(desk, two[0], "http://x/a.txt?v=1"), "another input is named a.txt"),
+        (run_words(desk, two[0], "http://x/"), "names no file"),
         ([*submit_words[:-1], "b=/no/such/file"], "there is no such file"),
         (["node", "put", two[0], "/no/such/file", "--server", desk.url], "there is no such file"),
     ):

@@ -19,7 +19,8 @@ from awe_client.sdk.download import Asked, Opener, Reply
 from awe_client.sdk.download_errors import NotSeen, OutOfReach, SourceBusy, SourceChanged
 from awe_client.sdk.http_source import worth_retrying
 from shared_models.errors import AweError, BadRequest, Forbidden, NotFound
-from shared_models.object_urls import object_place
+from shared_models.object_credentials import SECTION, used_by
+from shared_models.object_urls import ObjectPlace, object_place
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -60,11 +61,11 @@ class Objects:
                 if store is None:
                     store = await anyio.to_thread.run_sync(self._open, place.scheme, place.bucket)
                 async with asyncio.timeout(self._timeout_s):
-                    result = await _get(store, place.key, asked)
+                    result = await _get(store, place, asked)
             except Exception as exc:
-                raise _error_of(exc) from exc
+                raise _error_of(exc, place.scheme) from exc
             first, stop = result.range
-            chunks = _chunks(result.stream(min_chunk_size=_PIECE_BYTES), self._timeout_s)
+            chunks = _chunks(result.stream(min_chunk_size=_PIECE_BYTES), place, self._timeout_s)
             yield Reply(chunks, first, stop - first, result.meta["e_tag"] or "")
 
         return open_once
@@ -82,7 +83,7 @@ class Objects:
         return self._stores.setdefault((scheme, bucket), store)
 
 
-async def _get(store: "ObjectStore", key: str, asked: Asked) -> Any:
+async def _get(store: "ObjectStore", place: ObjectPlace, asked: Asked) -> Any:
     from obstore import get_async
 
     options: dict[str, Any] = {}
@@ -93,14 +94,14 @@ async def _get(store: "ObjectStore", key: str, asked: Asked) -> Any:
     if asked.etag:
         options["if_match"] = asked.etag
     try:
-        return await get_async(store, key, options=options)  # type: ignore[arg-type]
+        return await get_async(store, place.key, options=options)  # type: ignore[arg-type]
     except Exception as exc:
-        if asked.or_all and isinstance(_error_of(exc), SourceChanged):
-            return await get_async(store, key)
+        if asked.or_all and isinstance(_error_of(exc, place.scheme), SourceChanged):
+            return await get_async(store, place.key)
         raise
 
 
-async def _chunks(stream: Any, timeout_s: float) -> AsyncIterator[bytes]:
+async def _chunks(stream: Any, place: ObjectPlace, timeout_s: float) -> AsyncIterator[bytes]:
     pieces = aiter(stream)
     while True:
         try:
@@ -109,11 +110,11 @@ async def _chunks(stream: Any, timeout_s: float) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except Exception as exc:
-            raise _error_of(exc) from exc
+            raise _error_of(exc, place.scheme) from exc
         yield bytes(piece)
 
 
-def _error_of(exc: Exception) -> AweError:
+def _error_of(exc: Exception, scheme: str) -> AweError:
     """What an error of obstore means, without its long text, in which addresses have their queries."""
     from obstore import exceptions as obs
 
@@ -126,7 +127,7 @@ def _error_of(exc: Exception) -> AweError:
     if isinstance(exc, obs.PreconditionError):
         return SourceChanged()
     if isinstance(exc, PermissionError | obs.PermissionDeniedError | obs.UnauthenticatedError):
-        return Forbidden("the store refuses access with the credentials of this machine")
+        return Forbidden(f"the store refuses access {used_by('this machine', scheme)}")
     text = str(exc)
     if isinstance(exc, obs.BaseError):
         return _of_the_store(text)
@@ -139,7 +140,7 @@ def _of_the_store(text: str) -> AweError:
     said = text[: found.end()] if found else text.partition("\n")[0]
     if _CLOUD.search(said) or _UNCONFIGURED.search(_URL.sub("", said)):
         return OutOfReach(
-            "this machine has no credentials for the store, or its account or region is not set"
+            f"this machine has no credentials for the store, or its account or region is not set ({SECTION})"
         )
     if found:
         answer = f"the store answered {found[1]}{found[2].rstrip()}"

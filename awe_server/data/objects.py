@@ -17,6 +17,7 @@ from anyio import to_thread
 from awe_server.data.passing import is_passing
 from shared_models.errors import AweError
 from shared_models.limits import MIB
+from shared_models.object_credentials import SECTION, used_by
 from shared_models.object_urls import ObjectPlace, object_place
 
 if TYPE_CHECKING:
@@ -196,10 +197,10 @@ def _error_of(exc: Exception, place: ObjectPlace) -> AweError:
     if isinstance(exc, obs.PreconditionError):
         return ObjectChanged(f"{place.url} is not any more what it was")
     if isinstance(exc, PermissionError | obs.PermissionDeniedError | obs.UnauthenticatedError):
-        return ObjectRefused(f"the store refuses {place.url} with the credentials of this server")
+        return ObjectRefused(f"the store refuses {place.url} {used_by('this server', place.scheme)}")
     text = str(exc)
     if _NO_CREDENTIALS.search(text):
-        names = f"environment variables {_PREFIX[place.scheme]}…"
+        names = f"environment variables {_PREFIX[place.scheme]}…: {SECTION}"
         return ObjectRefused(f"this server has no credentials for {place.scheme}:// addresses ({names})")
     if isinstance(exc, asyncio.TimeoutError):
         return ObjectBusy(f"the store of {place.url} does not answer")

@@ -12,7 +12,7 @@ from awe_client.cli.output import moment, note, print_json, print_line, print_ta
 from awe_client.cli.sizes import format_bytes
 from awe_client.cli.stream import node_to, node_to_stdout
 from awe_client.cli.upload import check_files, upload
-from shared_models.errors import BadRequest
+from shared_models.errors import BadRequest, NodeNotFound
 from shared_models.expiration import expiration_s
 from shared_models.views import NodeFile, NodeView
 
@@ -69,7 +69,7 @@ def get(
     if as_json and target == "-":
         raise BadRequest("--json and --output - both print to standard output: give one of them")
     with AweClient(server) as awe:
-        document = awe.get_node(node)
+        document = _found(awe, node)
         file = document.file or NodeFile()
         if target == "-":
             node_to_stdout(awe, node)
@@ -84,6 +84,17 @@ def get(
         print_json(document)
     else:
         note(f"{path}: {format_bytes(file.size)}")
+
+
+def _found(awe: AweClient, node: str) -> NodeView:
+    """The node. Raises NodeNotFound, and says so if it is a job that was named."""
+    try:
+        return awe.get_node(node)
+    except (NodeNotFound, BadRequest):
+        key = "jid" if node.isdecimal() else "id"
+        if awe.list_job_rows(where={key: node}, limit=1).items:
+            raise NodeNotFound(f"{node} is a job: awe show {node} lists its outputs") from None
+        raise
 
 
 def _where(target: str, name: str) -> Path:

@@ -167,8 +167,12 @@ def hand_over(awe: AweClient, job: JobView, *, watch: bool, as_json: bool) -> No
     if watch:
         note(f"job {job.jid} submitted: {job.id}")
         code = watch_job(awe, job.id, as_json=as_json)
-        if not (code or as_json):
-            note(f"awe show {job.id} lists its outputs, awe node get NODE fetches one")
+        outputs = [file for task in job.tasks for file in task.outputs]
+        if outputs and not (code or as_json):
+            # Only what is kept here has no place when the job is submitted.
+            is_here = any(not (file.url or file.host) for file in outputs)
+            how = ", awe node get NODE fetches one" if is_here else " and where they are"
+            note(f"awe show {job.id} lists its outputs{how}")
         raise typer.Exit(code)
     if as_json:
         print_json(job)

@@ -824,3 +824,30 @@ def test_a_full_disk_a_missing_folder_and_an_empty_id_are_told_in_one_line(
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
     assert "is not an id" in site.awe("show", "").stderr
+
+
+def test_a_job_that_is_taken_for_a_node_is_told_as_one(site: AweEnv) -> None:
+    job = run(site, "--", "true")
+    for name in (job["jid"], job["id"]):
+        ran = site.awe("node", "get", name, "-o", "-")
+        assert (said(ran, 2), ran.stderr) == (
+            "",
+            f"awe: {name} is a job: awe show {name} lists its outputs\n",
+        )
+    assert "is a job" not in site.awe("node", "get", "999999999").stderr
+
+
+def test_watch_ends_with_how_to_get_what_was_made(site: AweEnv, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    elsewhere = {"filename": "a", "optional": True, "url": "http://127.0.0.1:9/a"}
+    for outputs, says in (
+        ([{"filename": "a"}], "lists its outputs, awe node get NODE fetches one"),
+        ([elsewhere], "lists its outputs and where they are"),
+        ([], ""),
+    ):
+        command = "touch" if outputs and "url" not in outputs[0] else "true"
+        task = {"taskid": "t", "cmd": {"name": command, "args_array": ["a"]}, "outputs": outputs}
+        path.write_text(json.dumps({"tasks": [task]}))
+        ran = site.awe("submit", str(path), "--watch")
+        assert said(ran) == ""
+        assert ran.stderr.splitlines()[-1].endswith(says or "1 of 1 workunits done")

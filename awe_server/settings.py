@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from shared_models.limits import MAX_FILE_ROOTS
@@ -33,9 +34,16 @@ _SIZE_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": GIB, "T": 1024 * GIB}
 
 
 def read_size(given: object) -> object:
-    """Read a size such as `500G` (powers of 1024); what is no such text is left for the next check."""
-    match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)", given) if isinstance(given, str) else None
-    return int(match[1]) * _SIZE_UNITS[match[2]] if match else given
+    """Read a size such as `500G` (powers of 1024); what is no text is left for the next check.
+
+    Raises PydanticCustomError.
+    """
+    if not isinstance(given, str):
+        return given
+    match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)", given)
+    if match is None:
+        raise PydanticCustomError("size", "expected bytes, or a size such as 500G (K, M, G or T)")
+    return int(match[1]) * _SIZE_UNITS[match[2]]
 
 
 class Settings(BaseSettings):

@@ -1,4 +1,4 @@
-"""`awe-server check` and `export` look at what is there and make nothing."""
+"""What `awe-server` says before it serves; `check` and `export` look at what is there and make nothing."""
 
 from pathlib import Path
 
@@ -14,3 +14,10 @@ def test_a_directory_without_a_database_is_refused_and_stays_as_it_is(command: s
     assert ended.exit_code == 1
     assert "there is no database in" in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["500X", "-1", "1.5G", "500 G", ""])
+def test_a_quota_that_is_no_size_is_told_what_one_is(text: str, tmp_path: Path) -> None:
+    ended = CliRunner().invoke(cli, ["serve", "--data", str(tmp_path), f"--quota={text}"])
+    told = "awe-server: setting quota_bytes: expected bytes, or a size such as 500G (K, M, G or T)\n"
+    assert (ended.exit_code, ended.stderr) == (2, told)

@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from awe_server import app as composition
-from awe_server.data.check import check_files
+from awe_server.data.check import advice, check_files
 from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
@@ -170,8 +170,8 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
         shown = {"store": store.name, "sound": is_sound, "problems": problems, "nodes": asdict(report)}
         print(orjson.dumps(shown).decode())
         return 0 if is_sound else 1
-    for problem in (*problems, *report.problems):
-        print(problem)
+    for line in (*problems, *report.problems, *advice(report)):
+        print(line)
     if not problems:
         print(f"{store.name}: sound")
     if report.is_sound:

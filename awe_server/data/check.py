@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import AsyncIterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,7 @@ Kind = Literal[
     "temporary",
     "needed_orphan",  # has the content that another file should have
 ]
+MAX_ADVICE = 20  #: damaged nodes of which it is said what to do
 _REMOVABLE = frozenset[Kind]({"orphan_blob", "orphan_index", "damaged_index", "orphan_parts", "temporary"})
 
 
@@ -65,11 +67,26 @@ class Report:
     bytes: int = 0
     indexes: int = 0  #: of our files and of files elsewhere
     problems: list[Problem] = field(default_factory=list)
+    #: nodes whose file is not what it should be, with the task that makes it, "" if none does
+    spoilt: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is wrong, or nothing any more."""
         return all(problem.removed for problem in self.problems)
+
+
+def advice(report: Report) -> Iterator[str]:
+    """What can be done about files that are not what they should be, a line for each of the first."""
+    for node_id, task in islice(report.spoilt.items(), MAX_ADVICE):
+        if task:
+            job, _, name = task.partition("_")
+            yield f"node {node_id} is damaged: awe recompute {job} {name} makes it again, as a new node"
+        else:
+            send = f"curl -X PUT -F upload=@FILE SERVER/node/{node_id}"
+            yield f"node {node_id} is damaged: send its file again ({send}), or awe node rm {node_id}"
+    if len(report.spoilt) > MAX_ADVICE:
+        yield f"{len(report.spoilt) - MAX_ADVICE} more nodes are damaged"
 
 
 async def check_files(root: Path, documents: AsyncIterable[Document]) -> Report:
@@ -124,6 +141,7 @@ class _Check:
             fact = FileFact(size, "", sha256)
             found = self._compare(self._blobs.path(blob), fact, node_id, "damaged", "missing_blob")
         if not found:
+            self.report.spoilt[node_id] = document.get("task") or ""
             self._wanted[(size, sha256)] = node_id
 
     def leftovers(self) -> None:

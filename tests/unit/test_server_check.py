@@ -60,7 +60,7 @@ def test_a_sound_directory(data: Path, made: list[dict[str, Any]]) -> None:
     assert ended.stdout.splitlines()[-1].endswith("nodes: sound: 2 nodes, 2 files, 8 bytes")
     shown = json.loads(check(data, "--json").stdout)
     assert shown["sound"] is True
-    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 1, "problems": []}
+    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 1, "problems": [], "spoilt": {}}
 
 
 def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dict[str, Any]]) -> None:
@@ -69,7 +69,9 @@ def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dic
     ended = check(data, "--repair")
     assert ended.exit_code == 1
     lines = sorted(line for line in ended.stdout.splitlines() if "sound" not in line)
-    assert [line.split()[0] for line in lines] == ["damaged", "missing_blob"]
+    assert [line.split()[0] for line in lines] == ["damaged", "missing_blob", "node", "node"]
+    assert {line.split(": send")[0] for line in lines[2:]} == {f"node {n['id']} is damaged" for n in made}
+    lines = lines[:2]
     assert all(
         node["id"] in line and str(node["_blob"]) in line for node, line in zip(made, lines, strict=True)
     )

@@ -14,7 +14,10 @@ from awe_client.sdk.work import LogName
 from shared_models.errors import BadRequest
 from shared_models.faces import TaskReport
 from shared_models.states import WorkunitState
-from shared_models.views import TaskView
+from shared_models.views import TaskView, WorkunitView
+
+#: A longer standard output that is one of the task's outputs is a result and no log: it is named instead.
+MAX_RESULT_BYTES = 4096
 
 TaskLike = TypeVar("TaskLike", TaskView, TaskReport)
 
@@ -32,7 +35,8 @@ def logs(
 ) -> None:
     """Print the logs of a job or of one workunit.
 
-    The standard output and standard error of one workunit go to those of this command. Where one is empty,
+    The standard output and standard error of one workunit go to those of this command. A long standard
+    output that is an output of the task is only named, unless --stdout asks for it. Where one is empty,
     the workunit's notes are shown: they say why it failed, and which log the server could not keep.
 
     --follow follows standard output unless --stderr is given; with --json it prints a line of JSON for each
@@ -83,15 +87,31 @@ def _only_workunit(awe: AweClient, job_id: str, task: str) -> str:
 
 def _one(awe: AweClient, workunit_id: str, names: Sequence[LogName], as_json: bool) -> None:
     """Both streams each to its own; a single one to standard output."""
+    skipped = () if as_json or len(names) == 1 else _result_of(awe.get_work(workunit_id))
+    if skipped:
+        _say_result(workunit_id, *skipped)
+        names = ["stderr"]
     logs = {name: awe.read_log(workunit_id, name) for name in names}
     if as_json:
         texts = {name: log.decode(errors="replace") for name, log in logs.items()}
         print_json({"wuid": workunit_id, "logs": texts})
     else:
         for name, log in logs.items():
-            _write(sys.stdout if name == names[0] else sys.stderr, log)
+            _write(sys.stdout if name == names[0] and not skipped else sys.stderr, log)
     if not all(logs.values()):
         _say_notes(awe, workunit_id)
+
+
+def _result_of(work: WorkunitView | TaskView) -> tuple[str, int] | tuple[()]:
+    """The output that its long standard output goes to, and how many bytes that has so far."""
+    for file in work.outputs:
+        if file.filename == work.cmd.stdout and file.size > MAX_RESULT_BYTES:
+            return file.filename, file.size
+    return ()
+
+
+def _say_result(id: str, output: str, size_bytes: int) -> None:
+    note(f"--- {id} stdout went to output {output} ({size_bytes} bytes); --stdout prints it")
 
 
 def _say_notes(awe: AweClient, workunit_id: str) -> None:
@@ -108,10 +128,15 @@ def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_js
     if as_json:
         print_json(report)
         return
+    results = _results(awe, job_id) if len(names) > 1 else {}
     silent = True
     for entry in report.tasks:
+        result = results.get(entry.taskid.removeprefix(f"{job_id}_"))
+        if result:
+            silent = False
+            _say_result(entry.taskid, *result)
         for workunit in entry.workunits:
-            for name in names:
+            for name in names[1:] if result else names:
                 if text := workunit.logs.get(name):
                     silent = False
                     note(f"--- {workunit.wuid} {name}")
@@ -121,6 +146,12 @@ def _job(awe: AweClient, job_id: str, task: str, names: Sequence[LogName], as_js
                 note(f"--- {workunit.wuid}: {workunit.notes}")
     if silent:
         note(f"nothing was written so far; awe why {report.id} says how the job stands")
+
+
+def _results(awe: AweClient, job_id: str) -> dict[str, tuple[str, int]]:
+    """By the names of tasks, the outputs that their long standard outputs went to."""
+    found = {task.task_name: _result_of(task) for task in awe.get_job(job_id).tasks}
+    return {name: result for name, result in found.items() if result}
 
 
 def _wanted(tasks: list[TaskLike], job_id: str, name: str) -> list[TaskLike]:

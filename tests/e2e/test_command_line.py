@@ -366,6 +366,19 @@ def test_logs_of_a_job_and_of_a_workunit(site: AweEnv) -> None:
     assert f"such as {id}_run_1" in several.stderr
 
 
+def test_logs_name_a_result_instead_of_printing_it(site: AweEnv) -> None:
+    job = run(site, *sh("yes | head -c 5000; echo trouble >&2"))
+    unit = f"{job['id']}_run_0"
+    went = "stdout went to output stdout.txt (5000 bytes); --stdout prints it"
+    ran = site.awe("logs", job["id"])
+    assert said(ran) == "trouble\n"
+    assert ran.stderr.splitlines()[0] == f"--- {job['id']}_run {went}"
+    ran = site.awe("logs", unit)
+    assert (said(ran), ran.stderr) == ("", f"--- {unit} {went}\ntrouble\n")
+    for name in (job["id"], unit):
+        assert said(site.awe("logs", "--stdout", name)) == "y\n" * 2500
+
+
 def test_logs_follow_a_command_to_its_last_line(site: AweEnv, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script = f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo last; echo trouble >&2"

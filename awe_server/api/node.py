@@ -25,7 +25,7 @@ from awe_server.runtime.services import Services
 from awe_server.scheduler.readers import check_unneeded
 from awe_server.store.base import AnyOf, Document, Match
 from awe_server.store.base import Query as StoreQuery
-from shared_models.errors import BadRequest, Forbidden
+from shared_models.errors import BadRequest
 from shared_models.ids import decode_workunit_id, split_workunit_id
 from shared_models.limits import MAX_NAME_CHARS
 from shared_models.views import NodeView, Stored, Unfinished
@@ -323,15 +323,7 @@ async def change(
         else:
             changed = await node_upload.change_by_form(nodes, request, node, form)
         return ok(views.node_view(changed))
-    first, body = await node_upload.first_bytes(request)
-    if not (form.has_expiration and not first and "content-type" not in request.headers):
-        if node["task"]:
-            raise Forbidden(
-                f"node {node_id} is an output of task {node['task']}: only its holder may write it"
-            )
-        size = node_upload.announced(request)
-        await nodes.upload(node_id, body, query.file_name, size, dedup=query.dedup, offset=query.offset)
-    await form.set_expiration(nodes, node_id)
+    await node_upload.change_by_body(nodes, request, node, form, query.file_name, query.offset)
     return ok(views.node_view(await nodes.get(node_id)))
 
 

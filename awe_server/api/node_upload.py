@@ -21,7 +21,8 @@ from awe_server.api.holding import holder
 from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.api.params import plain_count
 from awe_server.data.documents import check_attributes, clean_name, expires_at
-from awe_server.data.nodes import NodeStore, Received
+from awe_server.data.node_contents import Received
+from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import FileFact
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.holder import check_holder, is_native
@@ -356,6 +357,21 @@ def _check_is_finished(state: State, node: Document) -> None:
     task = state.tasks.get(TaskId(node["task"]))
     if task is not None and task.state not in (TaskState.COMPLETED, TaskState.SKIPPED):
         raise Forbidden(f"node {node['id']} is an output of task {task.id}: only its holder may write it")
+
+
+async def change_by_body(
+    nodes: NodeStore, request: Request, node: Document, form: Form, name: str, offset: int | None
+) -> None:
+    """Raw bytes are a node's new content; without any, only its expiration changes."""
+    first, body = await first_bytes(request)
+    if not (form.has_expiration and not first and "content-type" not in request.headers):
+        if node["task"]:
+            raise Forbidden(
+                f"node {node['id']} is an output of task {node['task']}: only its holder may write it"
+            )
+        size = announced(request)
+        await nodes.upload(node["id"], body, name, size, dedup=form.dedup, offset=offset)
+    await form.set_expiration(nodes, node["id"])
 
 
 async def first_bytes(request: Request) -> tuple[bytes, AsyncIterator[bytes]]:

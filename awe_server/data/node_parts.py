@@ -43,13 +43,7 @@ class NodeParts(NodeSharing):
         Attempt 0 is Shock's own way (no attempts): the node must have declared its parts, and the last one
         that comes in puts the file together.
         """
-        document = await self.get(node_id)
-        if rank < 0 or attempt < 0:
-            raise BadRequest(f"part {rank} of attempt {attempt}: neither may be negative")
-        if attempt == 0:
-            count = (document["parts"] or {"count": 0})["count"]
-            if not 1 <= rank <= count:
-                raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")
+        _check_part(await self.get(node_id), rank, attempt)
         key = (node_id, rank, attempt)
         if offset == 0:  # room for what begins anew
             await self._unfinished.drop(key)
@@ -230,3 +224,12 @@ def _whole(part: Part | None, node_id: str, wanted: tuple[int, int]) -> Part:
     if part is None:
         raise MissingPart(node_id=node_id, rank=wanted[0], attempt=wanted[1])
     return part
+
+
+def _check_part(document: Document, rank: int, attempt: int) -> None:
+    """Raises BadRequest if a node cannot have such a part."""
+    if rank < 0 or attempt < 0:
+        raise BadRequest(f"part {rank} of attempt {attempt}: neither may be negative")
+    count = (document["parts"] or {"count": 0})["count"]
+    if attempt == 0 and not 1 <= rank <= count:
+        raise BadRequest(f"part {rank}: the node waits for parts 1 to {count}")

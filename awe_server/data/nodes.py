@@ -5,12 +5,10 @@ document that names it, then removes the old one. So a reader sees one content o
 crash leaves behind is a file that no document names (`collect_orphans`).
 """
 
-import errno
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
@@ -19,25 +17,14 @@ from awe_server.data import documents as docs
 from awe_server.data.downloads import Download, open_reader, pick_seek, try_file
 from awe_server.data.files import clean_temporary, free_bytes, make_folder
 from awe_server.data.node_base import TRIES, lost
+from awe_server.data.node_contents import NodeContents, Received
 from awe_server.data.node_deliveries import NodeDeliveries
 from awe_server.data.node_parts import NodeParts
 from awe_server.data.node_subsets import NodeSubsets
 from awe_server.data.orphans import collect
-from awe_server.data.ports import FileFact, Unreadable
-from awe_server.data.unfinished import Key
+from awe_server.data.ports import Unreadable
 from awe_server.store.base import Delete, Document, Page, Put, Query
 from shared_models.errors import AweError, NotConfirmed
-
-
-@dataclass(slots=True, frozen=True)
-class Received:
-    """A whole file that no node names yet, for `add` or `replace`; `discard` it when it is not wanted."""
-
-    node_id: str
-    blob: str
-    fact: FileFact
-    name: str = ""  #: of the node it was copied from
-    indexes: dict[str, Any] = field(default_factory=dict)  #: that came along, with their files
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +36,7 @@ class Usage:
     free_bytes: int
 
 
-class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
+class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
     """See the module; all methods refuse before they change anything."""
 
     async def start(self) -> None:
@@ -259,113 +246,6 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
 
     # ---- content
 
-    async def upload(
-        self,
-        node_id: str,
-        stream: AsyncIterable[bytes],
-        name: str = "",
-        expected_bytes: int = 0,
-        *,
-        dedup: bool = False,
-        offset: int | None = None,
-    ) -> Document:
-        """Give a node new content; of several uploads at once the one that ends last is kept.
-
-        `offset`: where the stream begins in the file, if what comes of it is to be kept when it is cut; it
-        must be what `unfinished_content` says, or 0: anew. Raises Conflict if it is not.
-        """
-        docs.clean_name(name)
-        await self.get(node_id)
-        if offset is None:
-            content = await self.receive(stream, node_id, expected_bytes)
-        else:
-            content = await self._receive_rest(stream, node_id, expected_bytes, offset)
-        return await self.replace(content, name, dedup=dedup)
-
-    async def unfinished_content(self, node_id: str) -> int:
-        """How many bytes are here of a node's new content; a request that still feeds it is ended."""
-        return await self._unfinished.offset(_content_key(node_id))
-
-    async def _receive_rest(
-        self, stream: AsyncIterable[bytes], node_id: str, expected_bytes: int, offset: int
-    ) -> Received:
-        key, blob = _content_key(node_id), self._blobs.new_name(node_id)
-        if offset == 0:  # room for what begins anew
-            await self._unfinished.drop(key)
-        await to_thread.run_sync(self._blobs.require, expected_bytes)
-
-        def place(_: FileFact) -> Path:
-            target = self._blobs.path(blob)
-            make_folder(target.parent)
-            return target
-
-        writer = self._blobs.writer(blob)
-        return Received(
-            node_id, blob, await self._unfinished.receive(key, offset, stream, writer, place, None)
-        )
-
-    async def copy_data(self, node_id: str, source_id: str, *, indexes: bool = False) -> Document:
-        """Give a node the content of another one, and its indexes if asked, without copying bytes."""
-        await self.get(node_id)
-        content = await self.receive_copy(source_id, node_id, indexes=indexes)
-        return await self.replace(content, content.name)
-
-    async def receive(
-        self, stream: AsyncIterable[bytes], node_id: str = "", expected_bytes: int = 0
-    ) -> Received:
-        """Take in a file for a node, or for a new one; no node changes."""
-        node_id = node_id or self._new_id()
-        await to_thread.run_sync(self._blobs.require, expected_bytes)
-        return Received(node_id, *await self._blobs.add(stream, node_id))
-
-    async def receive_copy(self, source_id: str, node_id: str = "", *, indexes: bool = False) -> Received:
-        """Take the content of a node for another or a new one. Raises NodeNotFound, NoFile."""
-        node_id = node_id or self._new_id()
-        for _ in range(TRIES):
-            source = await self.get(source_id)
-            path = self._blob_path(source)
-            try:
-                blob = await to_thread.run_sync(self._blobs.add_link, path, node_id)
-            except FileNotFoundError:
-                continue
-            except OSError as exc:
-                if exc.errno != errno.EMLINK:
-                    raise
-                chunks = await to_thread.run_sync(open_reader, path, 0, source["file"]["size"])
-                return replace(await self.receive(chunks, node_id), name=source["file"]["name"])
-            kinds = source["indexes"] if indexes else ()
-            linked = await to_thread.run_sync(self._blobs.link_indexes, path, blob, tuple(kinds))
-            known = {kind: source["indexes"][kind] for kind in linked}
-            return Received(node_id, blob, docs.file_fact(source), source["file"]["name"], known)
-        raise lost(source_id)
-
-    async def replace(self, content: Received, name: str = "", *, dedup: bool = False) -> Document:
-        """Give a node what was received for it; its old content goes.
-
-        Raises Conflict while work reads the old content and the new one is another.
-        """
-        node_id = content.node_id
-        async with self._lock(node_id):
-            try:
-                name = docs.clean_name(name)
-                old = await self.get(node_id)
-                self._check_replaceable(old, content.fact)
-            except AweError:
-                await self.discard(content)
-                raise
-            document = docs.with_file(
-                old, self._wall(), content.blob, content.fact, name=name, indexes=content.indexes
-            )
-            # When this fails, it may still be applied later: both blobs stay and the collector decides.
-            await self._put_with_file(document, dedup=dedup)
-            await self._remove_blob(old["_blob"])
-            return document
-
-    async def discard(self, content: Received | None) -> None:
-        """Let go of what was received and not given to a node."""
-        if content is not None:
-            await self._remove_blob(content.blob)
-
     async def readable(self, node_id: str, *, is_gzip: bool = False) -> Document:
         """A node's document, once a look at its file showed that it is there, whole in length, and readable.
 
@@ -421,8 +301,3 @@ class NodeStore(NodeParts, NodeSubsets, NodeDeliveries):
                 chunks=chunks,
             )
         raise lost(node_id)
-
-
-def _content_key(node_id: str) -> Key:
-    """Of a node's own content: attempts count from 1."""
-    return node_id, 0, 0

@@ -13,7 +13,13 @@ from typing import Any
 from awe_server.scheduler.demands import relist_job
 from awe_server.scheduler.failure import halt_job, stop_work
 from awe_server.scheduler.places import kept_here, stage_places
-from awe_server.scheduler.restart import descendants, let_go_on, set_back, start_again
+from awe_server.scheduler.restart import (
+    descendants,
+    let_go_on,
+    set_back,
+    start_again,
+    with_unusable_inputs,
+)
 from awe_server.scheduler.state import (
     ACTIVE_JOBS,
     ENDED_JOBS,
@@ -48,11 +54,14 @@ def suspend_job(state: State, ctx: Context, job_id: JobId, reason: str = MANUALL
 def resume_job(state: State, ctx: Context, job_id: JobId) -> Job:
     """Let a suspended job go on: finished ranks count, failures are forgiven, refused inputs looked at again.
 
+    So are those that a client could not use, if nothing of their task is done: they may be others by now.
+
     Raises JobNotFound, Conflict if the job is not suspended.
     """
     job = _find(state, job_id)
     if job.state is not JobState.SUSPEND:
         raise Conflict(f"job {job.id} is not in 'suspend' status", job_id=job.id, state=job.state.value)
+    set_back(state, ctx, job, with_unusable_inputs(job.tasks))
     let_go_on(state, job.tasks)
     start_again(state, ctx, job)
     state.record("JU", jobid=job.id)

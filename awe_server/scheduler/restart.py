@@ -50,6 +50,20 @@ def descendants(*tasks: Task) -> list[Task]:
     return list(found)
 
 
+def with_unusable_inputs(tasks: Iterable[Task]) -> list[Task]:
+    """Suspended tasks of which nothing is done, and a client could not use an input.
+
+    What was found out about their inputs may be of what they were before somebody mended them.
+    """
+    return [
+        task
+        for task in tasks
+        if task.state is TaskState.SUSPEND
+        and not task.done
+        and any(unit.input_failures for unit in task.units.values())
+    ]
+
+
 def let_go_on(state: State, tasks: Iterable[Task]) -> None:
     """Let suspended tasks go on: finished ranks count, unfinished ones may fail as often as new ones.
 
@@ -79,8 +93,9 @@ def let_go_on(state: State, tasks: Iterable[Task]) -> None:
 def set_back(state: State, ctx: Context, job: Job, tasks: Collection[Task]) -> None:
     """Set tasks back to before their first attempt; whatever an older generation still says does not count.
 
-    Their dependants must be among them. Workunit documents go, output nodes go (effect), the submitted number
-    of workunits counts again, and the first attempt has a number that none of these ranks ever had.
+    Their dependants must be among them, unless nothing of the tasks is done. Workunit documents go, output
+    nodes go (effect), the submitted number of workunits counts again, and the first attempt has a number that
+    none of these ranks ever had.
     """
     things = made_for(tasks)
     state.delete_nodes(ctx, things.nodes)

@@ -174,8 +174,9 @@ def test_exit_code_42_is_final(site: AweEnv) -> None:
     assert site.http.put(f"/job/{job_id}?resume").status_code == 400
 
 
+@pytest.mark.parametrize("verb", ["resume", "recompute=0"])
 def test_F_02_a_gzip_input_cut_at_90_percent_suspends_the_job_and_no_child_runs(
-    site: AweEnv, tmp_path: Path
+    site: AweEnv, tmp_path: Path, verb: str
 ) -> None:
     started = tmp_path / "started"
     packed = gzip.compress(real_reads())
@@ -200,7 +201,7 @@ def test_F_02_a_gzip_input_cut_at_90_percent_suspends_the_job_and_no_child_runs(
     assert not started.exists()
 
     site.data("PUT", f"/node/{node['id']}", files={"upload": ("reads.fastq.gz", packed)})
-    site.data("PUT", f"/job/{job_id}?recompute=0")
+    site.data("PUT", f"/job/{job_id}?{verb}")
     job = site.wait_for(job_id)
     assert started.read_text() == "parent\nchild\n"
     assert content(site, job, 0).encode() == real_reads()

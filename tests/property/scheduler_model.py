@@ -180,7 +180,10 @@ class History:
     def _task_moved(self, id: TaskId, now: TaskState, generation: int, verbs: Collection[str]) -> None:
         before, old_generation = self.tasks.get(id, (now, generation))
         if generation != old_generation:
-            assert _REOPENING & set(verbs), f"{id} was set back by {verbs}"
+            unusable = (
+                "resume" in verbs and before is not TaskState.COMPLETED
+            )  # its inputs are looked at again
+            assert unusable or _REOPENING & set(verbs), f"{id} was set back by {verbs}"
         else:
             _check_path(TASK_MOVES, before, now, id)
             assert before is not TaskState.COMPLETED or now is before, f"{id} was completed"

@@ -267,6 +267,42 @@ def test_resume_looks_again_at_refused_inputs(world: World) -> None:
     assert (job.state, task.state) == (JobState.QUEUED, TaskState.QUEUED)
 
 
+@pytest.mark.parametrize("kind", [FailureKind.INPUT, FailureKind.COMMAND])
+def test_resume_looks_again_at_inputs_that_a_client_could_not_use(world: World, kind: FailureKind) -> None:
+    job = world.submit(a_job().task("t1", max_failures=1).reads("in").writes("out").task("t2").depends("t1"))
+    task = job.tasks[0]
+    world.prepare(task)
+    world.client()
+    failed = world.take()
+    attempt = failed.attempt
+    world.fail(failed, kind)
+    world.state.take()
+
+    resume(world, job)
+
+    prepares = [effect for effect in world.state.take().effects if isinstance(effect, PrepareTask)]
+    if kind is not FailureKind.INPUT:
+        assert (prepares, states(job)) == ([], [TaskState.IN_PROGRESS, TaskState.PENDING])
+        return
+    assert prepares == [PrepareTask(task.id, 2)]
+    assert (job.state, states(job)) == (JobState.INIT, [TaskState.PENDING] * 2)
+    world.prepare(task)
+    unit = world.take()
+    assert unit.attempt > attempt
+    world.done(unit)
+    world.finish(task)
+    assert (task.state, job.tasks[1].waiting_for) == (TaskState.COMPLETED, 0)
+
+
+def test_resume_keeps_finished_ranks_although_an_input_failed(world: World) -> None:
+    job = world.submit(a_job().task("t1", parts=2, max_failures=1))
+    world.client()
+    world.done(world.take())
+    world.fail(world.take(), FailureKind.INPUT)
+    resume(world, job)
+    assert (states(job), job.tasks[0].remainwork) == ([TaskState.IN_PROGRESS], 1)
+
+
 def test_resume_finishes_outputs_that_were_being_merged(world: World) -> None:
     job = world.submit(a_job().task("t1").writes("out"))
     task = job.tasks[0]
@@ -678,8 +714,9 @@ def test_a_million_ranks_cost_nothing(world: World) -> None:
 
 def test_a_failed_input_is_not_the_same_as_a_failed_command_after_resume(world: World) -> None:
     """All counters that lead to a suspension begin anew."""
-    job = world.submit(a_job().task("t1", retry_delay_s=0.0, max_failures=1))
+    job = world.submit(a_job().task("t1", parts=2, retry_delay_s=0.0, max_failures=1))
     world.client()
+    world.done(world.take())
     unit = world.take()
     world.fail(unit, FailureKind.INPUT)
     assert (unit.failed, unit.input_failures) == (1, 1)

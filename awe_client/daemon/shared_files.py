@@ -4,18 +4,21 @@ Whole files are not copied: the work directory gets a link to the file that all 
 to it, it does to that file. A piece is copied inside the kernel where the file systems can, and what is to be
 unpacked goes the way of every download. Before and after its bytes are read, the file must be the same.
 
-A file system that hangs is touched in threads only, and whoever is told to stop does not wait for them.
+A file system that hangs is touched in threads only. Whoever is told to stop does not wait for them, and who
+waits does not wait for ever (answers.py).
 """
 
 import errno
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from awe_client.daemon.answers import Answers
 from awe_client.daemon.copies import IsStopped, Stopped, copy_some, link_file
 from awe_client.daemon.roots import open_allowed
 from awe_client.sdk.bodies import Progress
@@ -39,14 +42,23 @@ class SharedFiles:
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = roots
+        self._answers = Answers(roots)
 
     async def link(self, url: str, target: Path, wanted: Wanted) -> Path:
         """Make `target` a link to the file; returns the file's own path."""
-        return await file_work(self._link, url, target, wanted)
+        stop = threading.Event()
+        try:
+            return await self._answers.of(
+                path_of(url), file_work(self._link, stop.is_set, url, target, wanted)
+            )
+        finally:
+            stop.set()
 
-    def _link(self, url: str, target: Path, wanted: Wanted) -> Path:
+    def _link(self, is_stopped: IsStopped, url: str, target: Path, wanted: Wanted) -> Path:
         with self._open(url, wanted) as file:
             path = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
+        if is_stopped():
+            raise Stopped
         link_file(path, target)
         return path
 
@@ -54,14 +66,22 @@ class SharedFiles:
         self, url: str, target: Path, wanted: Wanted, on_progress: Progress | None = None
     ) -> Downloaded:
         """Copy a piece of the file, or all of it, as it is. Raises OSError if it cannot be written."""
-        stop = threading.Event()
+        stop, moved = threading.Event(), 0
+
+        def progress(done: int, length: int) -> None:
+            nonlocal moved
+            moved = done
+            if on_progress is not None:
+                on_progress(done, length)
+
         try:
-            return await file_work(self._copy, stop.is_set, url, target, wanted, on_progress)
+            work = file_work(self._copy, stop.is_set, url, target, wanted, progress)
+            return await self._answers.of(path_of(url), work, moved=lambda: moved)
         finally:
             stop.set()
 
     def _copy(
-        self, is_stopped: IsStopped, url: str, target: Path, wanted: Wanted, on_progress: Progress | None
+        self, is_stopped: IsStopped, url: str, target: Path, wanted: Wanted, on_progress: Progress
     ) -> Downloaded:
         with self._open(url, wanted) as source:
             with _reading():
@@ -78,8 +98,7 @@ class SharedFiles:
                         if not copied:
                             raise SourceChanged
                         done += copied
-                        if on_progress is not None:
-                            on_progress(done, length)
+                        on_progress(done, length)
                 with _reading():
                     _check_version(source, version)
                 if is_stopped():  # what hung above was given up, and nobody counts what comes now
@@ -97,12 +116,13 @@ class SharedFiles:
         async def open_once(asked: Asked) -> AsyncIterator[Reply]:
             wanted = Wanted(etag="" if asked.or_all else asked.etag)
             file = ThreadFile(lambda: self._open(url, wanted))
+            ask = partial(self._answers.of, path_of(url))
             try:
-                version, size = await file.use(_about)
+                version, size = await ask(file.use(_about))
                 offset = asked.offset if asked.etag in ("", version) else 0
                 left = max(size - offset, 0)
                 left = left if asked.length < 0 else min(asked.length, left)
-                yield Reply(_blocks(file, offset, left, version), offset, left, version)
+                yield Reply(_blocks(file, ask, offset, left, version), offset, left, version)
             finally:
                 file.close()
 
@@ -188,14 +208,16 @@ def _is_readable(file: BinaryIO, offset: int, length: int) -> bool:
     return True
 
 
-async def _blocks(file: ThreadFile, offset: int, left: int, version: str) -> AsyncIterator[bytes]:
+async def _blocks(
+    file: ThreadFile[BinaryIO], ask: Callable[..., Awaitable[Any]], offset: int, left: int, version: str
+) -> AsyncIterator[bytes]:
     while left > 0:
-        block = await file.use(_read, offset, min(_BLOCK_BYTES, left))
+        block = await ask(file.use(_read, offset, min(_BLOCK_BYTES, left)))
         if not block:
             break
         offset, left = offset + len(block), left - len(block)
         yield block
-    await file.use(_check, version)
+    await ask(file.use(_check, version))
 
 
 def _read(file: BinaryIO, offset: int, length: int) -> bytes:

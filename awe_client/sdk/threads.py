@@ -14,7 +14,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import anyio
 
@@ -68,23 +68,33 @@ def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
     return answer
 
 
-class ThreadFile:
+class Closable(Protocol):
+    """What has to be closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+F = TypeVar("F", bound=Closable)
+
+
+class ThreadFile(Generic[F]):
     """A file that is opened and used in threads, one use after the other. Closing it waits for nobody.
 
     Its first use opens it. A use that is under way when it is closed goes on, and closes it afterwards.
     """
 
-    def __init__(self, open_file: Callable[[], BinaryIO]) -> None:
+    def __init__(self, open_file: Callable[[], F]) -> None:
         self._open = open_file
-        self._file: BinaryIO | None = None
+        self._file: F | None = None
         self._is_over = False
         self._in_use = threading.Lock()
 
-    async def use(self, work: Callable[Concatenate[BinaryIO, P], T], *args: P.args, **keys: P.kwargs) -> T:
+    async def use(self, work: Callable[Concatenate[F, P], T], *args: P.args, **keys: P.kwargs) -> T:
         """Do `work(file, …)` in a thread; when this is cancelled, the thread goes on alone."""
         return await file_work(self._use, lambda file: work(file, *args, **keys))
 
-    def _use(self, work: Callable[[BinaryIO], T]) -> T:
+    def _use(self, work: Callable[[F], T]) -> T:
         try:
             with self._in_use:
                 if self._is_over:

@@ -5,13 +5,14 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
-from awe_client.daemon import shared_files
+from awe_client.daemon import answers, shared_files
 from awe_client.daemon.copies import copy_some
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.transfer import FOREIGN_ATTEMPTS, Sources, StepError
@@ -132,3 +133,40 @@ async def test_a_copy_whose_last_look_hangs_is_not_there_afterwards_either(
     go_on.set()
     await eventually(lambda: not list(tmp_path.glob("in.*.part")))
     assert [path.name for path in tmp_path.iterdir()] == ["shared"]
+
+
+@pytest.mark.parametrize("what", ["link", "open", "copy_some", "read"])
+async def test_a_file_system_that_does_not_answer_is_out_of_reach(
+    url: str, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    go_on = threading.Event()
+
+    def hangs(*_: Any) -> None:
+        go_on.wait(30)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(answers, "ANSWER_S", 0.05)
+    name = {"copy_some": "copy_some", "read": "_read"}.get(what, "open_allowed")
+    monkeypatch.setattr(shared_files, name, hangs)
+    bring: Any = sources.link if what == "link" else sources.get
+    with pytest.raises(StepError, match="does not answer") as caught:
+        await bring(
+            url, tmp_path / "in", {"copy_some": PIECE, "read": Wanted(gunzip=True)}.get(what, Wanted())
+        )
+    failure = caught.value.failure
+    assert (failure.kind, failure.out_of_reach) == (FailureKind.NODE, True)
+    go_on.set()
+
+
+async def test_a_copy_that_moves_may_take_long(
+    url: str, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(source: int, sink: int, offset: int, length: int) -> int:
+        time.sleep(0.05)
+        return copy_some(source, sink, offset, length)
+
+    monkeypatch.setattr(answers, "ANSWER_S", 0.3)
+    monkeypatch.setattr(shared_files, "copy_some", slow)
+    monkeypatch.setattr(shared_files, "_STEP_BYTES", 500)
+    await sources.get(url, tmp_path / "in", PIECE)
+    assert (tmp_path / "in").read_bytes() == DATA[1000:6000]

@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
 import asyncio
+import errno
 import hashlib
 import os
 import threading
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from awe_client.daemon import answers, staging
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.outputs import Found
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
@@ -185,6 +187,7 @@ async def test_wherever_it_is_stopped_nothing_stays_open_or_half_written(
     held.go_on()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await eventually(lambda: any(root.iterdir()))
     await eventually(lambda: open_files() == before, show=open_files)
     [folder] = root.iterdir()
     assert [path.name for path in folder.iterdir()] == (["2.7"] if name in ("link", "rename") else [])
@@ -226,3 +229,64 @@ async def test_an_output_that_cannot_be_read_is_not_the_targets_fault(
         await stage(root, made)
     [folder] = root.iterdir()
     assert list(folder.iterdir()) == []
+
+
+# --- a file system that hangs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "is_copied"),
+    [
+        *((name, False) for name in ("mkdir", "link", "rename", "fsync")),
+        *((name, True) for name in ("mkdir", "write", "rename", "fsync")),
+    ],
+)
+async def test_a_file_system_that_hangs_is_waited_for_only_so_long_and_spoils_nothing_when_it_wakes(
+    root: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_copied: bool
+) -> None:
+    if is_copied:
+        os.link(made, tmp_path / "second")
+    monkeypatch.setattr(answers, "ANSWER_S", 0.2)
+    before, held = open_files(), Held(monkeypatch, name)
+    with pytest.raises(TargetBusy, match="does not answer"):
+        await stage(root, made)
+    _, _, staged = await stage(root, made)
+    assert staged.read_bytes() == DATA
+    made.unlink()
+    held.go_on()
+    await eventually(lambda: open_files() == before, show=open_files)
+    assert os.listdir(staged.parent) == ["2.7"]
+    assert staged.read_bytes() == DATA
+
+
+async def test_who_is_stopped_does_not_wait_for_a_file_system_that_hangs(
+    root: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch, "mkdir")
+    task = asyncio.ensure_future(stage(root, made))
+    await eventually(lambda: held.is_reached)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 2)
+    held.go_on()
+
+
+async def test_a_file_system_that_hangs_is_asked_by_so_many_threads_and_no_more(
+    root: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, asked = threading.Event(), 0
+
+    def hangs(*_: Any, **__: Any) -> None:
+        nonlocal asked
+        asked += 1
+        go_on.wait(30)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(answers, "ANSWER_S", 0.01)
+    monkeypatch.setattr(staging, "open_folder_of", hangs)
+    stager = Stager([str(root)])
+    for _ in range(answers.MAX_HUNG + 3):
+        with pytest.raises(TargetBusy, match="does not answer"):
+            await stager.stage(ATTEMPT, f"file://{root}/x", Found({"filename": "x"}, made), lambda *_: None)
+    assert asked == answers.MAX_HUNG
+    go_on.set()

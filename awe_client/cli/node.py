@@ -37,6 +37,7 @@ def put(
     as_json: Json = False,
 ) -> None:
     """Upload files; prints the nodes' ids."""
+    expiration = expiration.upper()  # nothing else is meant by the small letters
     if expiration and expiration_s(expiration) is None:
         raise BadRequest(f"--expiration {expiration}: expected minutes, hours or days such as 30M, 12H or 3D")
     check_files(files)

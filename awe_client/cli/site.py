@@ -16,6 +16,9 @@ from shared_models.views import ClientView
 #: What a client may be asked for: its status, or the end of it (`idle` of `active-idle`).
 STATUSES = ("idle", "busy", *ClientStatus)
 
+#: What the server counts as the total of something.
+TOTALS = {"jobs": "unfinished", "tasks": "of unfinished jobs", "workunits": "unfinished"}
+
 
 def clients(
     group: Annotated[str, typer.Option(help="Only clients of this group.")] = "",
@@ -90,5 +93,9 @@ def queue(
         return
     sections = {"jobs": counts.jobs, "tasks": counts.tasks, "workunits": counts.workunits}
     sections["clients"] = counts.clients
-    rows = [(what, state, str(n)) for what, states in sections.items() for state, n in states.items()]
+    rows = [
+        (what, TOTALS.get(what, state) if state == "total" else state, str(n))
+        for what, states in sections.items()
+        for state, n in states.items()
+    ]
     print_table(("WHAT", "STATE", "COUNT"), rows)

@@ -572,6 +572,11 @@ def test_queue_counts_stops_and_goes_on(site: AweEnv) -> None:
     lines = said(site.awe("queue")).splitlines()
     assert lines[0] == "WHAT\tSTATE\tCOUNT"
     assert "clients\ttotal\t1" in lines
+    assert [line.split("\t")[:2] for line in lines if "unfinished" in line] == [
+        ["jobs", "unfinished"],
+        ["tasks", "of unfinished jobs"],
+        ["workunits", "unfinished"],
+    ]
     assert said(site.awe("queue", "--suspend")) == "work queue suspended\n"
     id = said(site.awe("run", "--", "true")).strip()
     assert "suspended" in said(site.awe("why", id))

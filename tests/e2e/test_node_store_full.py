@@ -204,7 +204,7 @@ def test_the_command_line_shares_and_shows_when_nodes_go(tmp_path: Path) -> None
         kept = env.awe("node", "put", str(file)).stdout.strip()
         wrong = env.awe("node", "put", str(file), "--expiration", "soon")
         assert (wrong.returncode, "30M, 12H or 3D" in wrong.stderr) == (2, True)
-        goes = env.awe("node", "put", str(file), "--dedup", "--expiration", "3D").stdout.strip()
+        goes = env.awe("node", "put", str(file), "--dedup", "--expiration", "3d").stdout.strip()
         rows = {row.split()[0]: row.split()[-1] for row in env.awe("node", "ls").stdout.splitlines()}
         when = env.data("GET", f"/node/{goes}")["expiration"]
         assert rows == {"ID": "EXPIRES", kept: "never", goes: f"{when[:19]}Z"}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.progress import MeteredBody
-from awe_client.sdk.bodies import CountedBody, Progress, Rest
-from shared_models.errors import Conflict
+from awe_client.sdk.bodies import CountedBody, Progress
+from awe_client.sdk.resuming import Resumed
 from shared_models.views import Stored
 
 
@@ -25,39 +25,21 @@ class Upload:
         self._node = node
         self._body = body
         self._on_progress = on_progress
-        self._moved = moved
-        self._was_tried = False
-        self._offset = 0  #: where the last try began
+        self._upload = Resumed(self._unfinished, self._put, moved)
 
     async def __call__(self, server: AsyncAweClient) -> Stored:
         """Send what the server does not have. Raises AweError, OSError."""
-        offset = await self._unfinished(server) if self._was_tried else 0
-        self._was_tried = True
-        if offset > self._offset:
-            self._moved()
-        self._offset = offset
-        try:
-            return await self._send(server, offset)
-        except Conflict as exc:
-            if exc.code != Conflict.code or not offset:
-                raise
-        # What was here has gone meanwhile.
-        self._offset = 0
-        return await self._send(server, 0)
+        return await self._upload.attempt(server, self._body)
 
     async def _unfinished(self, server: AsyncAweClient) -> int:
         attempt = self._attempt
-        offset = await server.unfinished_output(
+        return await server.unfinished_output(
             self._node, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
         )
-        return offset if offset <= self._body.size else 0
 
-    async def _send(self, server: AsyncAweClient, offset: int) -> Stored:
-        attempt, body = self._attempt, self._body
+    async def _put(self, server: AsyncAweClient, body: CountedBody, offset: int) -> Stored:
+        attempt = self._attempt
         self._on_progress(offset, self._body.size)
-        if offset:
-            body = Rest(body, offset)
-            await body.begin()
         return await server.upload_output(
             self._node,
             MeteredBody(body, self._on_progress, offset),

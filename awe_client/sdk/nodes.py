@@ -20,6 +20,7 @@ from shared_models.errors import AweError, ServerUnreachable
 from shared_models.views import IndexView, NodeView, Stored, Unfinished
 
 DOWNLOAD_ATTEMPTS = 6
+TIDY_S = 3.0  #: for the removal of a node that nobody wants; it expires in a day anyway
 
 
 class NodeCalls:
@@ -71,7 +72,7 @@ class NodeCalls:
         try:
             return await file.send()
         except BaseException:
-            with anyio.CancelScope(shield=True), suppress(AweError):
+            with anyio.move_on_after(TIDY_S, shield=True), suppress(AweError):
                 await self.delete_node(node.id)
             raise
 

@@ -1,7 +1,7 @@
-"""Places for attempts that fetch files: so many in all, and no foreign host has more than half of them.
+"""Places for attempts that move files: so many in all, and no foreign host has more than half of them.
 
-So a host that is slow holds up what needs it, and nothing else; one place is never a foreign host's, as long
-as there are two, so that what comes from our own server always comes.
+A shared file system counts as a host. So one that is slow holds up what needs it, and nothing else; one place
+is never a foreign host's, as long as there are two, so that what comes from our own server always comes.
 """
 
 import asyncio
@@ -82,5 +82,5 @@ class Places:
     def _why_not(self, hosts: Hosts) -> str:
         crowded = sorted(host for host in hosts if self._taken[host] >= self._per_host)
         if crowded:
-            return f"this client fetches {self._per_host} workunits' files from {crowded[0]} already"
-        return "other workunits' files are fetched first"
+            return f"this client moves {self._per_host} workunits' files from or to {crowded[0]} already"
+        return "other workunits' files are moved first"

@@ -207,10 +207,13 @@ class Sources:
 
 
 def foreign_hosts(urls: Iterable[str]) -> frozenset[str]:
-    """The hosts (or buckets) of those that neither our own server nor a shared file system has."""
+    """The hosts (or buckets) of those that our own server does not have; of a shared file system its top."""
     hosts = set()
     for url in urls:
-        if not (url.startswith("/") or is_file_url(url)):
+        if is_file_url(url):
+            # As far as can be told without asking it: what hangs there holds up nothing elsewhere.
+            hosts.add("/" + url.partition(":")[2].lstrip("/").partition("/")[0])
+        elif not url.startswith("/"):
             # Without what is before it: a password may be. What is no address, nobody is asked for.
             hosts.add(url.partition("://")[2].partition("/")[0].rpartition("@")[2].lower())
     return frozenset(hosts - {""})

@@ -29,6 +29,7 @@ from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError, foreign_hosts
 from awe_client.daemon.workdir import WorkDirs
 from shared_models.errors import LeaseLost
+from shared_models.file_urls import is_file_url
 from shared_models.ids import TaskId, make_workunit_id
 from shared_models.messages import GrantMessage, ProgressRow, WaitsRow
 from shared_models.states import FailureKind
@@ -79,7 +80,7 @@ class Workshop:
         self._no_start_before = 0.0
         self._closing = False
         self._fetches = Places(transfers)
-        self._pushes = asyncio.Semaphore(transfers)
+        self._pushes = Places(transfers)
         self._carry_out: dict[type[m.Instruction], Callable[[Holding, Any], None]] = {
             m.Fetch: self._fetch,
             m.Queue: self._queue,
@@ -305,6 +306,11 @@ class Workshop:
         self._on_news()
 
     def _push(self, holding: Holding, instruction: m.Push) -> None:
+        urls = [output.get("url") or "" for output in holding.attempt.task.outputs]
+        # All others go to our own server, wherever that puts them.
+        hosts = foreign_hosts(url for url in urls if instruction.outputs and is_file_url(url))
+        meter = holding.meter = Meter("pushing")
+
         async def push(_: Holding) -> m.Event:
             meter = holding.meter = Meter("pushing")
             outputs = await self._pusher.push_outputs(holding.attempt, meter) if instruction.outputs else []
@@ -319,7 +325,7 @@ class Workshop:
                 note = "; ".join(text for text in (note, why_not) if text)
             return m.Pushed(outputs, kept, note)
 
-        self._begin_step(holding, self._pushes, push)
+        self._begin_step(holding, self._pushes.take(hosts, meter.waits), push)
 
     def _begin_step(
         self,

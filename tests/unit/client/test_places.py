@@ -52,12 +52,12 @@ async def test_one_host_has_half_of_the_places_at_most(crowd: Crowd) -> None:
     for i in range(8):
         await crowd.come(f"slow{i}", "slow")
     assert crowd.has == ["slow0", "slow1"]
-    assert crowd.says["slow2"] == "this client fetches 2 workunits' files from slow already"
+    assert crowd.says["slow2"] == "this client moves 2 workunits' files from or to slow already"
     await crowd.come("own0")
     await crowd.come("other0", "other")
     assert crowd.has == ["slow0", "slow1", "own0", "other0"]
     await crowd.come("own1")
-    assert crowd.says["own1"] == "other workunits' files are fetched first"
+    assert crowd.says["own1"] == "other workunits' files are moved first"
     await crowd.go("slow0")
     assert crowd.has == ["slow1", "own0", "other0", "slow2"]
     assert crowd.says["slow2"] == ""
@@ -113,4 +113,4 @@ def test_hosts_are_those_of_strangers_and_never_tell_a_password() -> None:
         "/node/1?download", "file:///a", "https://me:secret@Host.org:8080/x", "http://host.org:8080/y",
         "s3://bucket/k", "", "http:///x",
     ]  # fmt: skip
-    assert foreign_hosts(urls) == {"host.org:8080", "bucket"}
+    assert foreign_hosts(urls) == {"/a", "host.org:8080", "bucket"}

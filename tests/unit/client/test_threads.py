@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from awe_client.daemon import fetch, looks, push, shared_files, whole_files
+from awe_client.daemon import fetch, looks, push, shared_files, staging, whole_files
 from awe_client.sdk import download
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Asked, Download, Reply, Wanted
@@ -96,7 +96,7 @@ async def test_a_result_is_reported_at_once_however_many_files_take_long(
     monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
     # More than asyncio has threads.
     count = min(32, (os.cpu_count() or 1) + 4) + 1
-    start(slots=count + 4, transfers=count, file_roots=(str(tmp_path / "shared"),))
+    start(slots=count + 4, transfers=2 * count, file_roots=(str(tmp_path / "shared"),))
     works = await server.add_task(ranks=count, **task)
     await eventually(lambda: gate.waiting >= count - 1, within_s=20)
     [quick] = await server.add_task()
@@ -149,6 +149,36 @@ async def test_a_client_gives_back_what_waits_for_a_file_system_that_hangs_and_e
     for work in (whole, piece):
         assert (await server.result(work, 5.0))["outcome"] == "released"
     assert await asyncio.wait_for(daemon.task, 10) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+async def test_a_shared_file_system_that_hangs_takes_no_more_than_half_of_the_places(
+    server: FakeServer,
+    start: MakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gate: Gate,
+    way: str,
+) -> None:
+    _, _, task = blocked("shared file system", server, tmp_path / "shared")
+    module, name = (shared_files, "open_allowed") if way == "in" else (staging, "open_folder_of")
+    if way == "out":
+        task = {
+            "outputs": [{"filename": "x", "url": f"file://{tmp_path}/shared/out"}],
+            "script": ["echo > x"],
+            "generation": 1,
+        }
+    monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
+    start(slots=8, transfers=4, file_roots=(str(tmp_path / "shared"),))
+    works = await server.add_task(ranks=6, **task)
+    await eventually(lambda: gate.waiting == 2)
+    entry, out = server.input("in.txt", b"hello"), server.output("out.txt")
+    [other] = await server.add_task("cp", "in.txt out.txt", inputs=[entry], outputs=[out])
+    assert (await server.result(other, 10.0))["outcome"] == "done"
+    assert gate.waiting == 2
+    gate.open()
+    for work in works:
+        assert (await server.result(work))["outcome"] == "done"
 
 
 async def test_a_command_that_is_told_to_end_and_ends_is_over_whatever_its_links_are(

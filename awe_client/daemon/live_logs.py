@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from awe_client.daemon.attempt import Attempt, AttemptKey
 from awe_client.daemon.leavings import open_log
 from awe_client.daemon.servers import Servers
-from awe_client.sdk.bodies import FileBody
+from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
 from shared_models.errors import AweError
 from shared_models.limits import MAX_LOG_BYTES
+
+_PIECE_BYTES = 1024 * 1024  #: sent at once
 
 
 @dataclass(slots=True)
@@ -85,15 +88,23 @@ class LiveLogs:
                     await follower.unwanted.wait()
 
     async def _send_more(self, follower: _Follower, kind: LogName, name: str) -> None:
-        attempt, offset = follower.attempt, follower.sent.get(kind, 0)
-        log = await asyncio.to_thread(open_log, os.fsencode(attempt.directory), os.fsencode(name))
-        try:
-            # Of what is open: the command, which runs, may put something else under the name.
-            body = FileBody(f"/proc/self/fd/{log}", offset=offset, max_bytes=MAX_LOG_BYTES - offset)
-            if body.size > 0:
+        attempt, is_more = follower.attempt, True
+        while is_more:
+            offset = follower.sent.get(kind, 0)
+            length = min(_PIECE_BYTES, MAX_LOG_BYTES - offset)
+            piece = await file_work(_read, attempt.directory, name, offset, length)
+            if piece:
                 await self._servers.current.write_log(
-                    attempt.id, kind, body, attempt=attempt.number, token=attempt.token, offset=offset
+                    attempt.id, kind, piece, attempt=attempt.number, token=attempt.token, offset=offset
                 )
-                follower.sent[kind] = offset + body.size
-        finally:
-            os.close(log)
+                follower.sent[kind] = offset + len(piece)
+            is_more = len(piece) == _PIECE_BYTES and not follower.unwanted.is_set()
+
+
+def _read(directory: Path, name: str, offset: int, length: int) -> bytes:
+    """A piece of a log. Raises OSError."""
+    log = open_log(os.fsencode(directory), os.fsencode(name))
+    try:
+        return os.pread(log, length, offset)
+    finally:
+        os.close(log)

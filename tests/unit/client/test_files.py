@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from awe_client.daemon import live_logs
 from awe_client.daemon.daemon import Daemon
+from awe_client.daemon.leavings import open_log
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.progress import Followers, Meter
 from awe_client.daemon.servers import Patience
-from awe_client.sdk.bodies import FileBody
 from tests.support.cutting import CuttingProxy
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, Unit, refusal
@@ -362,7 +364,9 @@ async def test_F_08_a_log_that_is_followed_leads_to_no_file_elsewhere(
     assert outside(tmp_path) == before
 
 
-async def test_F_08_a_log_that_becomes_a_link_while_it_is_sent_shows_no_other_file(tmp_path: Path) -> None:
+async def test_F_08_a_log_that_becomes_a_link_while_it_is_sent_shows_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command in a container sees less than we do, and it may be quicker."""
     directory, sent = tmp_path / "work", list[bytes]()
     log = directory / "logs" / "out.txt"
@@ -371,10 +375,17 @@ async def test_F_08_a_log_that_becomes_a_link_while_it_is_sent_shows_no_other_fi
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "out.txt").write_text(SECRET)
 
-    async def write_log(work: str, kind: str, body: FileBody, **_: object) -> None:
-        log.parent.rename(directory / "away")
-        log.parent.symlink_to(tmp_path / "elsewhere")
-        sent.append(b"".join([chunk async for chunk in body]))
+    async def write_log(work: str, kind: str, piece: bytes, **_: object) -> None:
+        sent.append(piece)
+
+    def opened(*of: bytes) -> int:
+        descriptor = open_log(*of)
+        if not log.parent.is_symlink():
+            log.parent.rename(directory / "away")
+            log.parent.symlink_to(tmp_path / "elsewhere")
+        return descriptor
+
+    monkeypatch.setattr(live_logs, "open_log", opened)
 
     server = SimpleNamespace(current=SimpleNamespace(write_log=write_log))
     names = SimpleNamespace(stdout="logs/out.txt", stderr="logs/out.txt")
@@ -384,6 +395,58 @@ async def test_F_08_a_log_that_becomes_a_link_while_it_is_sent_shows_no_other_fi
     await eventually(lambda: bool(sent))
     await logs.end(("w", 1))
     assert sent == [b"begun\n"]
+
+
+async def test_who_is_dropped_while_a_log_is_read_leaves_it_to_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that is closed means another file in the next moment."""
+    go_on, opened, read = threading.Event(), list[int](), list[bytes]()
+    (tmp_path / "out.txt").write_text("begun\n")
+    (tmp_path / "other").write_text(SECRET)
+    pread = os.pread
+
+    def slow(descriptor: int, *more: int) -> bytes:
+        opened.append(descriptor)
+        go_on.wait(20)
+        read.append(pread(descriptor, *more))
+        return read[-1]
+
+    monkeypatch.setattr(os, "pread", slow)
+    names = SimpleNamespace(stdout="out.txt", stderr="out.txt")
+    attempt = SimpleNamespace(key=("w", 1), id="w", number=1, token="t", directory=tmp_path, task=names)
+    logs = LiveLogs(SimpleNamespace())  # type: ignore[arg-type]
+    logs.follow([attempt])  # type: ignore[list-item]
+    await eventually(lambda: bool(opened))
+    logs.drop(("w", 1))
+    await asyncio.sleep(0)
+    others = [os.open(tmp_path / "other", os.O_RDONLY) for _ in range(4)]
+    go_on.set()
+    await eventually(lambda: bool(read))
+    assert read == [b"begun\n"]
+    for descriptor in others:
+        os.close(descriptor)
+
+
+async def test_a_long_log_is_sent_in_pieces_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_logs, "_PIECE_BYTES", 1000)
+    (tmp_path / "out.txt").write_bytes(bytes(2500))
+    sent: list[tuple[int, int]] = []
+
+    async def write_log(work: str, kind: str, piece: bytes, *, offset: int, **_: object) -> None:
+        if kind == "stdout":
+            sent.append((offset, len(piece)))
+
+    server = SimpleNamespace(current=SimpleNamespace(write_log=write_log))
+    names = SimpleNamespace(stdout="out.txt", stderr="none.txt")
+    attempt = SimpleNamespace(key=("w", 1), id="w", number=1, token="t", directory=tmp_path, task=names)
+    logs = LiveLogs(server, pause_s=100)  # type: ignore[arg-type]
+    logs.follow([attempt])  # type: ignore[list-item]
+    await eventually(lambda: len(sent) == 3)
+    await logs.end(("w", 1))
+    assert sent == [(0, 1000), (1000, 1000), (2000, 500)]
 
 
 def everything_sent(server: FakeServer) -> str:

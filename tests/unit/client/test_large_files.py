@@ -1,4 +1,4 @@
-"""A large file of a person is sent once, whatever becomes of the answers; nothing waits long for tidying up."""
+"""A large file of a person is sent once, whatever becomes of the answers; who gives up does not wait long."""
 
 import hashlib
 import random

@@ -66,4 +66,5 @@ def test_an_output_is_found_by_its_name_also_after_outputs_were_replaced(world: 
     make = world.submit(wide()).tasks[0]
     assert make.output("f7") is make.outputs[7]
     make.outputs = [{**io, "node": "new"} for io in make.outputs]
+    world.state.touch_task(make)
     assert make.output("f7")["node"] == "new"

@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from awe_server.data.blobs import BUFFER_BYTES, BlobStore
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder, walk
-from awe_server.data.indexes import SIDECAR_SUFFIX, index_problem
+from awe_server.data.indexes import OUTDATED, SIDECAR_SUFFIX, index_problem
 from awe_server.data.orphans import blob_of
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import FileFact
@@ -66,6 +66,7 @@ class Report:
     files: int = 0
     bytes: int = 0
     indexes: int = 0  #: of our files and of files elsewhere
+    outdated: int = 0  #: of these, made by another version: built again when they are needed
     problems: list[Problem] = field(default_factory=list)
     #: nodes whose file is not what it should be, with the task that makes it, "" if none does
     spoilt: dict[str, str] = field(default_factory=dict)
@@ -175,7 +176,9 @@ class _Check:
         except OSError as exc:
             self._say("unreadable", path, "", exc.strerror or str(exc))
             return
-        if problem:
+        if problem == OUTDATED:
+            self.report.outdated += 1
+        elif problem:
             self._say("damaged_index", path, "", problem)
 
     def _orphan(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from awe_server.data.check import Problem, Report
 from awe_server.data.files import TEMPORARY_PREFIX, walk
-from awe_server.data.indexes import index_problem
+from awe_server.data.indexes import OUTDATED, index_problem
 
 _NAME = re.compile(r"[0-9a-f]{64}\.(?:line|record|chunkrecord)\.idx")
 
@@ -30,5 +30,7 @@ def check_indexes(report: Report, root: Path, nodes: Path) -> None:
             except OSError as exc:
                 report.problems.append(Problem("unreadable", shown, "", exc.strerror or str(exc)))
                 continue
-            if problem:
+            if problem == OUTDATED:
+                report.outdated += 1
+            elif problem:
                 report.problems.append(Problem("damaged_index", shown, "", problem))

@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 SIDECAR_SUFFIX = ".idx"
 SIZE_UNIT_BYTES = MIB  #: one unit of the virtual index `size`
 
-MAGIC = b"AWEIDX02"
+_FAMILY = b"AWEIDX"
+MAGIC = _FAMILY + b"02"  #: with the version, in two digits
+OUTDATED = "is an index of another version of this server"  #: no damage: it is built again when needed
 _HEADER = struct.Struct("<8sQQ")
 _OFFSET = struct.Struct("<Q")
 _PART = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
@@ -209,13 +211,16 @@ def open_index(blob: Path, kind: str, size: int | None = None) -> IndexFile:
             problem = exc.strerror or str(exc)
         if not problem:
             return IndexFile(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    log.warning("index_damaged", extra={"file": str(path), "reason": problem})
+    if problem == OUTDATED:
+        log.info("index_outdated", extra={"file": str(path)})
+    else:
+        log.warning("index_damaged", extra={"file": str(path), "reason": problem})
     path.unlink(missing_ok=True)
     raise FileNotFoundError(path)
 
 
 def index_problem(path: Path, size: int | None = None) -> str:
-    """What is wrong with an index file; "" if nothing is. `size`: of what it is about, if that is known.
+    """What is wrong with an index file, "" if nothing is; OUTDATED. `size`: of what it is about, if known.
 
     Raises OSError.
     """
@@ -225,8 +230,11 @@ def index_problem(path: Path, size: int | None = None) -> str:
 
 def _problem(file: BinaryIO, size: int | None) -> str:
     head = file.read(_HEADER.size)
+    family, version = head[: len(_FAMILY)], head[len(_FAMILY) : len(MAGIC)]
+    if family == _FAMILY and version.isdigit() and head[: len(MAGIC)] != MAGIC:
+        return OUTDATED
     if len(head) < _HEADER.size or head[: len(MAGIC)] != MAGIC:
-        return "is no index of this version"
+        return "is no index"
     _, units, wanted = _HEADER.unpack(head)
     if os.fstat(file.fileno()).st_size != _HEADER.size + (units + 1) * _OFFSET.size or not units:
         return f"is not as long as an index of {units} units"

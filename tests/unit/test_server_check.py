@@ -60,7 +60,15 @@ def test_a_sound_directory(data: Path, made: list[dict[str, Any]]) -> None:
     assert ended.stdout.splitlines()[-1].endswith("nodes: sound: 2 nodes, 2 files, 8 bytes")
     shown = json.loads(check(data, "--json").stdout)
     assert shown["sound"] is True
-    assert shown["nodes"] == {"nodes": 2, "files": 2, "bytes": 8, "indexes": 1, "problems": [], "spoilt": {}}
+    assert shown["nodes"] == {
+        "nodes": 2,
+        "files": 2,
+        "bytes": 8,
+        "indexes": 1,
+        "outdated": 0,
+        "problems": [],
+        "spoilt": {},
+    }
 
 
 def test_each_damage_is_a_line_and_the_exit_code_is_1(data: Path, made: list[dict[str, Any]]) -> None:
@@ -109,6 +117,10 @@ def test_indexes_of_files_elsewhere_are_read_and_damaged_ones_may_go(
     for content in (b"", whole[:-1], whole[:32] + b"\x05" + whole[33:], b"x" + whole[1:]):
         damaged.write_bytes(content)
         assert "damaged_index ../indexes/bbb" in check(data).stdout, content
+    damaged.write_bytes(b"AWEIDX01" + whole[8:])
+    older = check(data, "--json")
+    assert (older.exit_code, json.loads(older.stdout)["nodes"]["outdated"]) == (0, 1)
+    damaged.write_bytes(b"")
     stray.write_bytes(b"")
     (folder / ".tmp-c.line.idx.7").write_bytes(b"")
     repaired = check(data, "--repair")

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from awe_server.data.indexes import (
+    OUTDATED,
     IndexFiles,
     UnitsDoNotCover,
     covering,
@@ -169,6 +170,18 @@ def test_F_02_a_damaged_index_file_is_not_believed_and_goes(
     with pytest.raises(FileNotFoundError):
         IndexFiles().locate(blob, "record", "1")
     assert not path.exists()
+
+
+def test_an_index_of_an_older_version_is_built_anew_and_no_damage(
+    blob: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = sidecar(blob, "record")
+    path.write_bytes(b"AWEIDX01" + path.read_bytes()[8:])
+    assert index_problem(path) == OUTDATED
+    with pytest.raises(FileNotFoundError):
+        IndexFiles().locate(blob, "record", "1")
+    assert not path.exists()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_an_index_of_a_file_of_another_size_is_not_believed_and_goes(blob: Path) -> None:

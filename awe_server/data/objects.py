@@ -5,6 +5,7 @@ environment variables AWS_…, GOOGLE_… and AZURE_… of the server.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator
@@ -27,8 +28,10 @@ TIMEOUT_S = 60.0  #: without a byte
 PLAIN_BYTES = 8 * MIB  #: what is no larger is stored by one request
 MAX_PIECES = 10_000  #: of one multipart upload, as S3 and Google take them
 CONCURRENCY = 2  #: pieces of one upload at once; one more is being filled
-MAX_PIECE_BYTES = 30 * MIB  #: so an upload holds less than 100 MB in memory
-MAX_OBJECT_BYTES = MAX_PIECES * MAX_PIECE_BYTES
+USUAL_PIECE_BYTES = 30 * MIB  #: so an upload holds less than 100 MB in memory
+#: As S3 takes it. Its pieces have 525 MiB; one is sent while the next is filled, and of all uploads with
+#: pieces larger than usual only one goes on at a time: 1.1 GB in memory at most, whatever is delivered.
+MAX_OBJECT_BYTES = 5 * 1024**4
 MAX_STORES = 64  #: whose connections are kept
 
 _PREFIX = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
@@ -85,6 +88,7 @@ class Objects:
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
+        self._large = asyncio.Lock()  #: held by the one upload with pieces larger than usual
         self._stores: dict[tuple[str, str], ObjectStore] = {}  #: the one that was used last at the end
 
     async def head(self, url: str) -> ObjectFact:
@@ -129,7 +133,10 @@ class Objects:
                 await put_async(store, place.key, data, use_multipart=False)
                 return
             piece = piece_bytes(size)
-            await put_async(store, place.key, chunks, chunk_size=piece, max_concurrency=CONCURRENCY)
+            is_usual = piece <= USUAL_PIECE_BYTES
+            async with contextlib.nullcontext() if is_usual else self._large:
+                at_once = CONCURRENCY if is_usual else 1
+                await put_async(store, place.key, chunks, chunk_size=piece, max_concurrency=at_once)
         except Exception as exc:
             raise _error_of(exc, place) from exc
 

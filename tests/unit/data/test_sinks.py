@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import httpx
+import obstore
 import pytest
 
 from awe_server.data import objects as objects_module
@@ -15,6 +16,7 @@ from awe_server.data.downloads import ByteReader, open_reader
 from awe_server.data.objects import (
     CONCURRENCY,
     MAX_OBJECT_BYTES,
+    USUAL_PIECE_BYTES,
     ObjectMissing,
     Objects,
     piece_bytes,
@@ -377,17 +379,48 @@ async def test_pieces_go_to_s3_with_checksums(s3: S3Server, s3_bucket: str, tmp_
     assert s3.about(s3_bucket, "x")["x-amz-checksum-algorithm"] == "SHA256"
 
 
-@pytest.mark.parametrize("size", [1, 75 * 10**9, 10**11, MAX_OBJECT_BYTES])
+@pytest.mark.parametrize("size", [1, 75 * 10**9, 10**11, 314 * 10**9, 10**12, MAX_OBJECT_BYTES])
 def test_an_upload_has_no_more_pieces_than_stores_take_and_little_in_memory(size: int) -> None:
     piece = piece_bytes(size)
     assert -(-size // piece) <= 10_000
-    assert piece * (CONCURRENCY + 1) < 100_000_000
+    if piece <= USUAL_PIECE_BYTES:
+        assert piece * (CONCURRENCY + 1) < 100_000_000
+    else:
+        assert size > 314 * 10**9
+        assert piece * 2 < 1_150_000_000
     assert piece >= 5 * MIB  # S3 takes no smaller ones
+
+
+async def test_pieces_larger_than_usual_are_those_of_one_upload_at_a_time(
+    s3: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[int] = []
+    most: list[int] = []
+    put = obstore.put_async
+
+    async def watched(*args: Any, **options: Any) -> Any:
+        running.append(options["max_concurrency"])
+        most.append(sum(running))
+        try:
+            return await put(*args, **options)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(obstore, "put_async", watched)
+    monkeypatch.setattr(objects_module, "PLAIN_BYTES", MIB)
+    monkeypatch.setattr(objects_module, "USUAL_PIECE_BYTES", MIB)
+    monkeypatch.setattr(objects_module, "piece_bytes", lambda size: 5 * MIB)
+    sink = ObjectSink(Objects())
+    async with anyio.create_task_group() as group:
+        for i in range(3):
+            group.start_soon(sink.deliver, f"s3://{s3_bucket}/{i}", File(tmp_path / f"f{i}", DATA * 4))
+    assert sorted(s3.keys(s3_bucket)) == ["0", "1", "2"]
+    assert most == [1, 1, 1]
 
 
 async def test_what_is_too_large_for_an_object_is_a_refusal(s3: S3Server, content: File) -> None:
     content.size = MAX_OBJECT_BYTES + 1
-    with pytest.raises(SinkRefused, match=r"more than one object may have here \(314 GB\)"):
+    with pytest.raises(SinkRefused, match=r"more than one object may have here \(5497 GB\)"):
         await ObjectSink(Objects()).deliver("s3://some-bucket/x", content)
 
 

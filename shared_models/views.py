@@ -318,7 +318,7 @@ class Stored(_Whole):
 
 
 class Unfinished(_Whole):
-    """How many bytes the server has of an attempt's output."""
+    """How many bytes the server has of an upload, of a node or of an attempt's output."""
 
     offset: int = 0
 

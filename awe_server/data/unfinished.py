@@ -15,7 +15,7 @@ from awe_server.data.blobs import Intake, Writer
 from awe_server.data.ports import Cut, FileFact
 from shared_models.errors import AweError, Conflict
 
-MAX_KEPT = 256  #: uploads without a request; of more the oldest go
+MAX_KEPT = 256  #: uploads without a request; of more the oldest go, those of attempts last
 KEEP_S = 600.0  #: for how long one is kept without a request
 QUIET_S = 0.5  #: a request that is taken over is ended when no byte came for so long
 MOST_ROUNDS = 20  #: or after so many times that, whatever comes
@@ -181,7 +181,8 @@ class Unfinished:
             if not is_kept:
                 del self._uploads[key]
             upload.leave()
-        kept = sorted(self._kept(), key=lambda pair: pair[1].kept_at)
+        # Whoever has nodes may cut as many uploads as they like: those of attempts must not go for that.
+        kept = sorted(self._kept(), key=lambda pair: (pair[0][2] > 0, pair[1].kept_at))
         for oldest in kept[: max(len(kept) - MAX_KEPT, 0)]:
             await self._let_go(*oldest)
 

@@ -177,6 +177,19 @@ async def test_only_so_many_are_kept_and_the_oldest_go(
     assert here == list(range(993, 1001))
 
 
+async def test_uploads_of_attempts_stay_whatever_is_cut_of_other_nodes(
+    nodes: NodeStore, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "MAX_KEPT", 8)
+    for rank in range(1, 4):
+        await _cut_at(nodes, output, 0, b"x" * 100, rank=rank)
+    for _ in range(30):
+        node = (await nodes.create(None))["id"]
+        with pytest.raises(Cut):
+            await nodes.upload(node, cut(b"y"), offset=0)
+    assert [await nodes.unfinished(output, rank, 1) for rank in range(1, 4)] == [100] * 3
+
+
 async def test_room_is_given_back_after_a_while(
     new_store: NewStore, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 #: What a Shock answers to who may not read: without a token, or with one that it does not take.
 WANTS_LOGIN = (401, 403)
+MIN_SECRET_CHARS = 6
 
 
 def authorization(token: str) -> str:
@@ -18,6 +19,13 @@ def answer_to(token: str) -> str:
 
 
 def without(token: str, text: str) -> str:
-    """A text in which somebody may have repeated the token, without it."""
-    secret = token.rpartition(" ")[2]
-    return text.replace(secret, "…") if secret else text
+    """A text in which somebody may have repeated the token, whole or in its words, without it.
+
+    What is shorter than MIN_SECRET_CHARS is no secret, and would take the letters out of other words.
+    """
+    words = token.split()
+    secrets = [token, *(words[1:] if len(words) > 1 else words)]  # the first of several says what it is
+    for secret in secrets:
+        if len(secret) >= MIN_SECRET_CHARS:
+            text = text.replace(secret, "…")
+    return text

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from awe_server.data.downloads import ByteReader
+from shared_models.data_tokens import without
 from shared_models.errors import AweError
 
 MAX_REASON_CHARS = 300
@@ -98,5 +99,4 @@ def shown(url: str) -> str:
 
 def reason_of(text: str, token: str = "") -> str:
     """What somebody else said, as part of a sentence: one line, bounded, without the token."""
-    line = " ".join(text.split())[:MAX_REASON_CHARS]
-    return line.replace(token, "…") if token else line
+    return " ".join(without(token, text).split())[:MAX_REASON_CHARS]

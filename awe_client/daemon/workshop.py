@@ -20,7 +20,7 @@ from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.holding import Holding, Load
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
-from awe_client.daemon.outcome import Failure, report_of
+from awe_client.daemon.outcome import EXHAUSTED, Failure, report_of
 from awe_client.daemon.places import Places
 from awe_client.daemon.progress import Meter
 from awe_client.daemon.push import Pusher
@@ -350,7 +350,7 @@ class Workshop:
                 return m.LeaseGone()
             except Exception as exc:
                 log.exception("step_broken", extra={"work": holding.attempt.id})
-                return m.StepFailed(Failure(FailureKind.NODE, f"internal error of the client: {exc!r}"))
+                return m.StepFailed(Failure(FailureKind.NODE, _words(exc)))
 
         def over(task: asyncio.Task[m.Event]) -> None:
             holding.step = holding.meter = None
@@ -400,3 +400,12 @@ class Workshop:
             self._over.popitem(last=False)
         if not self._holdings:
             self._on_news()
+
+
+def _words(exc: Exception) -> str:
+    """What to tell of an error that no step expects."""
+    if isinstance(exc, OSError) and exc.errno in EXHAUSTED:
+        return f"the client's machine is short of something: {exc.strerror}"
+    if isinstance(exc, RuntimeError) and "start new thread" in str(exc):
+        return "the client's machine is short of something: it starts no more threads (ulimit -u)"
+    return f"internal error of the client: {exc!r}"

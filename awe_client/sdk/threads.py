@@ -11,12 +11,16 @@ waits for the thread (`to_its_end`), or leaves the closing to it (`ThreadFile`).
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import anyio
+
+#: After refused starts of a thread.
+_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,9 +29,10 @@ T = TypeVar("T")
 async def file_work(work: Callable[P, T], *args: P.args, **keys: P.kwargs) -> T:
     """Do blocking work in a thread; when this is cancelled, the thread goes on alone.
 
-    For work that closes what it opens, and does no harm when it comes late.
+    For work that closes what it opens, and does no harm when it comes late. Raises OSError (EAGAIN), as all
+    here, if the machine starts no more threads.
     """
-    return await _begin(partial(work, *args, **keys))
+    return await (await _begin(partial(work, *args, **keys)))
 
 
 async def to_its_end(work: Callable[P, T], *args: P.args, **keys: P.kwargs) -> T:
@@ -37,7 +42,7 @@ async def to_its_end(work: Callable[P, T], *args: P.args, **keys: P.kwargs) -> T
 
 async def or_told(work: Callable[[], T], cancelled: Callable[[], object]) -> T:
     """As `to_its_end`, but `cancelled` is called first: it may tell the work to end sooner."""
-    working = _begin(work)
+    working = await _begin(work)
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
@@ -52,7 +57,7 @@ async def or_told(work: Callable[[], T], cancelled: Callable[[], object]) -> T:
         raise
 
 
-def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
+async def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -64,8 +69,21 @@ def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(lambda: answer.done() or tell())
 
-    threading.Thread(target=run, name="file work", daemon=True).start()
+    await _start(run)
     return answer
+
+
+async def _start(run: Callable[[], None]) -> None:
+    """Start a thread, a little later if there are too many processes and threads for the moment."""
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            threading.Thread(target=run, name="file work", daemon=True).start()
+        except RuntimeError as exc:
+            if pause_s is None:
+                raise OSError(errno.EAGAIN, "this machine starts no more threads (ulimit -u)") from exc
+            await asyncio.sleep(pause_s)
+        else:
+            return
 
 
 class Closable(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from awe_client.daemon import fetch, looks, push, shared_files, staging, whole_files
-from awe_client.sdk import download
+from awe_client.sdk import download, threads
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Asked, Download, Reply, Wanted
 from awe_client.sdk.threads import ThreadFile, file_work, to_its_end
@@ -207,6 +207,45 @@ async def test_a_look_at_a_shared_file_system_that_hangs_is_given_up_and_blames_
     assert (report["outcome"], report["kind"], report["out_of_reach"]) == ("failed", "node", True)
     assert "the shared file system does not answer" in report["message"]
     assert (await server.result((await server.add_task())[0]))["outcome"] == "done"
+
+
+class Refusing:
+    """Lets no thread of file work start, so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        real, self.left = threading.Thread.start, times
+
+        def start(thread: threading.Thread) -> None:
+            if thread.name == "file work" and self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            real(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        monkeypatch.setattr(threads, "_PAUSES_S", (0.001,) * 4)
+
+
+@pytest.mark.parametrize("way", [file_work, to_its_end])
+async def test_a_thread_that_cannot_be_started_for_the_moment_is_started_later(
+    monkeypatch: pytest.MonkeyPatch, way: Any
+) -> None:
+    refusing = Refusing(monkeypatch, 4)
+    assert await way(len, "four") == 4
+    assert refusing.left == 0
+
+
+@pytest.mark.parametrize("what", ["copy", "shared file system", "outputs"])
+async def test_a_machine_that_starts_no_more_threads_is_at_fault_and_nothing_else(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    _, _, task = blocked(what, server, tmp_path / "shared")
+    start(file_roots=(str(tmp_path / "shared"),))
+    Refusing(monkeypatch, 10_000)
+    [work] = await server.add_task(**task)
+    report = await server.result(work, 20.0)
+    assert (report["outcome"], report["kind"]) == ("failed", "node")
+    assert "this machine starts no more threads" in report["message"]
+    assert "internal error" not in report["message"]
 
 
 _HANGS = """

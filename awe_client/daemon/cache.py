@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from awe_client.daemon.copies import IsStopped, in_thread
-from awe_client.daemon.disk import free_disk
+from awe_client.daemon.disk import DiskWatch, free_disk
 from awe_client.sdk.download import Wanted
 from awe_client.sdk.threads import file_work
 
@@ -76,8 +76,12 @@ def key_of(url: str, wanted: Wanted, *, scope: str = "") -> str:
 class Cache:
     """Files by key. Everything but `open` belongs to one event loop."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        """At most `max_bytes`, as far as sizes are known beforehand; 0 = keep nothing."""
+    def __init__(self, folder: Path, max_bytes: int, disk: DiskWatch | None = None) -> None:
+        """At most `max_bytes`, as far as sizes are known beforehand; 0 = keep nothing.
+
+        `disk` hears of removals, and that there is no room; by default nobody else needs to know.
+        """
+        self.disk = disk or DiskWatch(folder)
         self._folder = folder
         self._max_bytes = max_bytes
         self._entries: dict[str, Cached] = {}  #: the longest unused first
@@ -106,10 +110,10 @@ class Cache:
         for _, entry in sorted(found, key=lambda one: one[0]):
             if twin := self._entries.pop(entry.key, None):
                 self._total -= twin.size
-                _unlink([twin.path])
+                self._unlink([twin.path])
             self._entries[entry.key] = entry
             self._total += entry.size
-        _unlink([entry.path for entry in self._evict(self._excess())])
+        self._unlink([entry.path for entry in self._evict(self._excess())])
         log.debug("cache_opened", extra={"entries": len(self._entries), "bytes": self._total})
 
     @property
@@ -225,7 +229,7 @@ class Cache:
         except BaseException:
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
-            await asyncio.shield(asyncio.to_thread(_unlink, [fresh, entry.path]))
+            await asyncio.shield(asyncio.to_thread(self._unlink, [fresh, entry.path]))
             raise
         self._in_use += info.st_size - entry.size
         self._total += info.st_size - entry.size
@@ -275,13 +279,19 @@ class Cache:
 
         async def remove() -> None:
             try:
-                await file_work(_unlink, [entry.path for entry in going])
+                await file_work(self._unlink, [entry.path for entry in going])
             finally:
                 self._leaving -= size
 
         removal = asyncio.ensure_future(remove())
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+
+    def _unlink(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.disk.before_removal()
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     async def _settled(self) -> None:
         """Wait until what has to go is gone."""
@@ -325,12 +335,6 @@ def _look(entry: Cached, *, note_use: bool) -> bool:
 def _is_true(entry: Cached, info: os.stat_result) -> bool:
     facts = (info.st_size, info.st_mtime_ns, info.st_ino)
     return stat.S_ISREG(info.st_mode) and facts == (entry.size, entry.mtime_ns, entry.inode)
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _look_at_the_end(bringing: asyncio.Task[None]) -> None:

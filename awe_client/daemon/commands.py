@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt
 from awe_client.daemon.container import LABEL, Boxed
+from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
 from awe_client.daemon.executor import CommandSpec, ExecutorPool
@@ -34,6 +36,7 @@ class Commands:
         containers: Containers,
         *,
         workdirs: WorkDirs,
+        disk: DiskWatch,
         live_logs: LiveLogs,
         work_root: Path,
         grace_s: float,
@@ -41,6 +44,7 @@ class Commands:
         self._executors = executors
         self._containers = containers
         self._workdirs = workdirs
+        self._disk = disk
         self._live_logs = live_logs
         self._work_root = str(work_root)
         self._grace_s = grace_s
@@ -61,7 +65,9 @@ class Commands:
             if what.disk_full:
                 disk_was_full(holding)
             elif holding.disk_was_full:
-                what = replace(what, disk_full=True)
+                what = replace(what, disk_was_full=True)
+            elif what.disk_was_full or self._disk.was_full_since(holding.started_at):
+                what = replace(what, disk_full=not holding.is_beside, disk_was_full=True)
             tell(holding, m.Ended(what, self._live_logs.has_sent(holding.attempt.key)))
 
         def ended(what: CommandEnd | SpawnRefusal) -> None:
@@ -71,6 +77,7 @@ class Commands:
                 tell_end(what)
 
         holding.disk_was_full = False
+        holding.started_at = time.monotonic()
         if self._workdirs.has_no_room:
             # Perhaps in a moment: directories of earlier attempts are being removed. A command that starts on
             # a full disk may end on one with room, and nobody would know that its output is cut off.

@@ -5,11 +5,11 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.sdk.download import check_replaceable, part_of
 from awe_client.sdk.threads import or_told
 
@@ -35,7 +35,7 @@ async def in_thread(work: Callable[Concatenate[IsStopped, P], T], *args: P.args,
     return await or_told(partial(work, stop.is_set, *args, **keys), stop.set)
 
 
-def copy_file(is_stopped: IsStopped, source: Path, target: Path) -> None:
+def copy_file(is_stopped: IsStopped, source: Path, target: Path, before_removal: BeforeRemoval) -> None:
     """Make `target` a file of its own with the content of `source`; it is there whole or not at all.
 
     Raises Stopped, OSError, and BadRequest if the target is there and no plain file.
@@ -47,9 +47,10 @@ def copy_file(is_stopped: IsStopped, source: Path, target: Path) -> None:
             if not _share_blocks(original, copy):
                 _copy_all(is_stopped, original, copy)
         part.rename(target)
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
+    except BaseException:
+        before_removal()
+        part.unlink(missing_ok=True)
+        raise
 
 
 def link_file(source: Path, target: Path) -> None:

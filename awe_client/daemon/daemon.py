@@ -12,7 +12,7 @@ from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
 from awe_client.daemon.cache import Cache
 from awe_client.daemon.commands import Commands
-from awe_client.daemon.disk import free_disk
+from awe_client.daemon.disk import DiskWatch, free_disk
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
@@ -51,7 +51,8 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._root = WorkRoot(settings.work)
-        self._spool = Spool(self._root.spool)
+        self._disk = DiskWatch(self._root.attempts)
+        self._spool = Spool(self._root.spool, self._disk.before_removal)
         self._servers = Servers(
             settings.servers,
             authorization=settings.authorization,
@@ -59,22 +60,30 @@ class Daemon:
             transfers=settings.transfers,
         )
         self._sources = Sources(
-            self._servers, timeout_s=settings.transfer_timeout_s, file_roots=settings.file_roots
+            self._servers,
+            timeout_s=settings.transfer_timeout_s,
+            file_roots=settings.file_roots,
+            before_removal=self._disk.before_removal,
         )
-        self._cache = Cache(self._root.cache, settings.cache_bytes)
-        self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s)
-        self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root.fresh)
+        self._cache = Cache(self._root.cache, settings.cache_bytes, self._disk)
+        self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s, self._disk)
+        self._executors = ExecutorPool(
+            max(min(settings.executors, settings.slots), 1), self._root.fresh, self._root.attempts
+        )
         self._totals = Totals(
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
         )
         self._capacity = Capacity(self._totals)
         self._containers = Containers(self._root.path)
-        self._images = Images(self._containers, self._servers, self._sources, self._root.images)
+        self._images = Images(
+            self._containers, self._servers, self._sources, self._root.images, self._disk.before_removal
+        )
         live_logs = LiveLogs(self._servers)
         self._commands = Commands(
             self._executors,
             self._containers,
             workdirs=self._workdirs,
+            disk=self._disk,
             live_logs=live_logs,
             work_root=self._root.path,
             grace_s=settings.grace_s,

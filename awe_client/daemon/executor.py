@@ -60,10 +60,13 @@ class ExecutorPool:
     A helper that dies is replaced.
     """
 
-    def __init__(self, count: int, fresh_folder: Path) -> None:
-        """Prepare for `count` helpers; they keep directories for later use in `fresh_folder`."""
+    def __init__(self, count: int, fresh_folder: Path, attempts: Path) -> None:
+        """Prepare for `count` helpers.
+
+        They keep directories for later use in `fresh_folder`; those of all commands are below `attempts`.
+        """
         self._count = count
-        self._fresh_folder = fresh_folder
+        self._folders = (str(fresh_folder), str(attempts))
         self._helpers: list[_Helper] = []
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
@@ -105,7 +108,7 @@ class ExecutorPool:
         _kill_orphans(set())
 
     async def _start_helper(self) -> "_Helper":
-        return await _Helper.start(self._fresh_folder, self._ended, self._lost)
+        return await _Helper.start(self._folders, self._ended, self._lost)
 
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
@@ -152,12 +155,12 @@ class _Helper(asyncio.Protocol):
 
     @classmethod
     async def start(
-        cls, fresh_folder: Path, ended: Callable[[int], None], lost: Callable[["_Helper"], None]
+        cls, folders: tuple[str, str], ended: Callable[[int], None], lost: Callable[["_Helper"], None]
     ) -> "_Helper":
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
-                [sys.executable, "-I", "-S", "-c", _BOOT, str(_ROOT), str(fresh_folder)],
+                [sys.executable, "-I", "-S", "-c", _BOOT, str(_ROOT), *folders],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

@@ -34,9 +34,10 @@ import sys
 import time
 from typing import Any
 
+from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.fresh import FreshDirectories
-from awe_client.daemon.leavings import disk_full, log_facts
+from awe_client.daemon.leavings import log_facts
 from awe_client.daemon.memory import MemoryWatch
 from awe_client.daemon.proc import (
     children,
@@ -59,12 +60,13 @@ _CLEANUP_S = 10.0
 class _Command:
     """One running command, or what is left of it."""
 
-    __slots__ = ("ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays", "used")
+    __slots__ = ("began", "ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays", "used")
 
-    def __init__(self, key: int, spec: dict[str, Any], pid: int) -> None:
+    def __init__(self, key: int, spec: dict[str, Any], pid: int, began: float) -> None:
         self.key = key
         self.spec = spec
         self.pid = pid
+        self.began = began  # no write of it came before
         self.started_at = time.monotonic()
         self.ended_at = 0.0
         self.reason = ""  # "killed", "timeout" or "memory" once we have signalled it
@@ -76,9 +78,10 @@ class _Command:
 class Executor:
     """Owns the socket, the commands and the timers."""
 
-    def __init__(self, connection: socket.socket, fresh: FreshDirectories) -> None:
+    def __init__(self, connection: socket.socket, fresh: FreshDirectories, disk: DiskWatch) -> None:
         self._connection = connection
         self._fresh = fresh
+        self._disk = disk
         self._incoming = bytearray()
         self._outgoing: list[tuple[Any, ...]] = []
         self._by_pid: dict[int, _Command] = {}
@@ -155,7 +158,7 @@ class Executor:
     # --- starting --------------------------------------------------------------------------------
 
     def _run(self, key: int, spec: dict[str, Any]) -> None:
-        made = False
+        made, began = False, time.monotonic()
         try:
             with stage("directory", spec["cwd"]):
                 if spec["make_dir"]:
@@ -165,10 +168,11 @@ class Executor:
             pid = self._spawner.spawn(spec)
         except Refused as exc:
             if made:
+                self._disk.before_removal()
                 self._fresh.take_back(spec)
             self._outgoing.append(("refused", key, exc.facts))
             return
-        command = _Command(key, spec, pid)
+        command = _Command(key, spec, pid, began)
         self._by_pid[pid] = self._by_key[key] = command
         if spec["time_limit_s"] > 0:
             heapq.heappush(self._timers, (command.started_at + spec["time_limit_s"], key, signal.SIGTERM))
@@ -255,9 +259,10 @@ class Executor:
         limit = spec["tail_bytes"]
         facts |= log_facts(spec)
         facts["strays"] = command.strays
-        facts["disk_full"] = disk_full(spec["cwd"])
+        facts["disk_full"] = self._disk.look()
+        facts["disk_was_full"] = self._disk.was_full_since(command.began)
         whole = facts["stdout_size"] <= limit and facts["stderr_size"] <= limit
-        tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_full"]
+        tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_was_full"]
         facts["tidied"] = tidy and self._fresh.take_back(spec)
         self._outgoing.append(("ended", command.key, facts))
 
@@ -293,6 +298,8 @@ class Executor:
         moments = [self._timers[0][0]] if self._timers else []
         if self._memory.next_at is not None:
             moments.append(self._memory.next_at)
+        if self._by_key:
+            moments.append(self._disk.next_at)
         return max(int((min(moments) - time.monotonic()) * 1000) + 1, 0) if moments else None
 
     def _fire(self) -> None:
@@ -308,6 +315,8 @@ class Executor:
                 self._signal_tree(command, signal.SIGKILL)
         if self._memory.next_at is not None and self._memory.next_at <= now:
             self._enforce_memory()
+        if self._by_key and self._disk.next_at <= now:
+            self._disk.look()
 
     def _enforce_memory(self) -> None:
         for key, used in self._memory.look():
@@ -357,12 +366,15 @@ def _prepare_process(executor: Executor) -> None:
 
 
 def main() -> None:
-    """Take the socket from standard input and serve. The argument is a folder for directories not in use."""
+    """Take the socket from standard input and serve.
+
+    The arguments, after one for `_BOOT`: a folder for directories not in use, and one above all that are.
+    """
     connection = socket.socket(fileno=os.dup(0))
     connection.setblocking(True)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[2])))
+    executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[2])), DiskWatch(sys.argv[3]))
     _prepare_process(executor)
     try:
         executor.serve()

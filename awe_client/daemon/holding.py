@@ -18,7 +18,9 @@ class Holding:
     meter: Meter | None = None  #: of the step, if it moves files
     command: int = 0  #: key in the executor
     image: str = ""  #: what the container engine knows the task's image by
-    disk_was_full: bool = False  #: at some moment while its command ran
+    disk_was_full: bool = False  #: at some moment while its command ran; another attempt met it
+    is_beside: bool = False  #: another attempt could write while its command ran
+    started_at: float = 0.0  #: its command was not started before, on the monotonic clock
 
 
 @dataclass(slots=True, frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from awe_client.daemon.attempt import TaskSpec
 from awe_client.daemon.container import Engine, check_image
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.engine import Called, Containers
 from awe_client.daemon.servers import Patience, Servers
 from awe_client.daemon.transfer import Sources, StepError
@@ -34,7 +35,16 @@ _LOADED = "Loaded image"
 class Images:
     """Brings images, each once however many attempts want it. `folder` keeps those of apptainer."""
 
-    def __init__(self, containers: Containers, servers: Servers, sources: Sources, folder: Path) -> None:
+    def __init__(
+        self,
+        containers: Containers,
+        servers: Servers,
+        sources: Sources,
+        folder: Path,
+        before_removal: BeforeRemoval = lambda: None,
+    ) -> None:
+        """`before_removal` is called before an archive or what is left of a try is removed."""
+        self._before_removal = before_removal
         self._containers = containers
         self._servers = servers
         self._sources = sources
@@ -88,6 +98,7 @@ class Images:
             try:
                 loaded = await self._call(engine, image, "load", "--input", str(archive))
             finally:
+                self._before_removal()
                 archive.unlink(missing_ok=True)
             if not await self._has(engine, image):
                 await self._call(engine, image, "tag", _loaded_name(loaded.output), image)
@@ -117,6 +128,7 @@ class Images:
         finally:
             for leftover in (part, archive):
                 if leftover is not None:
+                    self._before_removal()
                     leftover.unlink(missing_ok=True)
         return str(file)
 

@@ -1,4 +1,4 @@
-"""What a command left on disk: its logs, and whether there is room. Standard library only (the executor)."""
+"""What a command left on disk: its logs. Standard library only (the executor)."""
 
 import os
 from typing import Any
@@ -49,12 +49,3 @@ def open_log(root: bytes, name: bytes) -> int:
         return os.open(last, _PLAIN_FILE, dir_fd=here)
     finally:
         os.close(here)
-
-
-def disk_full(path: bytes) -> bool:
-    """Whether nothing more can be written where a path lies."""
-    try:
-        place = os.statvfs(path)
-    except OSError:
-        return False
-    return place.f_blocks > 0 and (place.f_bavail == 0 or (place.f_files > 0 and place.f_favail == 0))

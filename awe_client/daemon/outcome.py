@@ -50,11 +50,12 @@ class CommandEnd:
     stdout_tail: bytes
     stderr_tail: bytes
     strays: int
-    disk_full: bool
+    disk_full: bool  #: when it ended, or while it ran and no other attempt wrote
     tidied: bool
     used_bytes: int = 0  #: what its processes used when we ended it for memory
     memory_limit_bytes: int = 0
     spoilt: Failure | None = None  #: what it read was changed meanwhile
+    disk_was_full: bool = False  #: at some moment while it ran; another attempt may have filled it
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,7 +73,7 @@ class SpawnRefusal:
 
 
 def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
-    """Say whether a command failed; only exit code 0 on a disk with room is success.
+    """Say whether a command failed; only exit code 0 on a disk that always had room is success.
 
     How a command ended says nothing if it did not read what it was meant to.
     """
@@ -88,9 +89,9 @@ def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
         return Failure(FailureKind.OOM, message, end.exit_code, end.signal)
     if end.signal is not None:
         return _died_by_signal(end)
-    if end.disk_full and end.exit_code != PERMANENT_EXIT_CODE:
+    if (end.disk_full or end.disk_was_full) and end.exit_code != PERMANENT_EXIT_CODE:
         # Also after exit code 0: what was written last may be cut off, and its writer need not have noticed.
-        message = f"no space left on the client's disk when the command ended ({_exit_message(end)})"
+        message = f"no space left on the client's disk while the command ran ({_exit_message(end)})"
         return Failure(FailureKind.NODE, message, exit_code=end.exit_code)
     if end.exit_code:
         return Failure(FailureKind.COMMAND, _exit_message(end), exit_code=end.exit_code)

@@ -13,13 +13,14 @@ import os
 import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from awe_client.daemon.answers import Answers
 from awe_client.daemon.copies import IsStopped, Stopped, copy_some, link_file
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.roots import open_allowed
 from awe_client.sdk.bodies import Progress
 from awe_client.sdk.download import Asked, Downloaded, Opener, Reply, Wanted, check_replaceable, part_of
@@ -40,7 +41,9 @@ _OF_THE_TARGET = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG
 class SharedFiles:
     """The files below some roots. Every method raises OutOfReach and other AweErrors of the source."""
 
-    def __init__(self, roots: Sequence[str]) -> None:
+    def __init__(self, roots: Sequence[str], before_removal: BeforeRemoval = lambda: None) -> None:
+        """`before_removal` is called before a copy that was not finished is removed."""
+        self._before_removal = before_removal
         self._roots = roots
         self._answers = Answers(roots)
 
@@ -104,9 +107,10 @@ class SharedFiles:
                 if is_stopped():  # what hung above was given up, and nobody counts what comes now
                     raise Stopped
                 part.rename(target)
-            finally:
-                with suppress(FileNotFoundError):
-                    part.unlink()
+            except BaseException:
+                self._before_removal()
+                part.unlink(missing_ok=True)
+                raise
         return Downloaded(length, "")
 
     def opener(self, url: str) -> Opener:

@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from awe_client.daemon.attempt import AttemptKey
+from awe_client.daemon.disk import BeforeRemoval
 from shared_models.messages import ReportMessage
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,9 @@ REWRITE_BYTES = 32 * 1024 * 1024
 class Spool:
     """Open reports by attempt, and the file that outlives us."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before_removal: BeforeRemoval = lambda: None) -> None:
+        """`before_removal` is called before the file gives room back to the disk."""
+        self._before_removal = before_removal
         self._path = folder / "reports.log"
         self._fd = -1
         self._size = 0
@@ -118,6 +121,7 @@ class Spool:
 
     def _write(self, data: bytes, sync: bool, nothing_open: bool) -> None:
         if nothing_open:
+            self._before_removal()
             os.ftruncate(self._fd, 0)
             self._size = 0
             return
@@ -128,6 +132,7 @@ class Spool:
             if sync:
                 os.fdatasync(self._fd)
         except OSError:
+            self._before_removal()
             os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)
@@ -148,6 +153,7 @@ class Spool:
             while written < len(data):
                 written += os.write(fd, data[written:])
             os.fsync(fd)
+            self._before_removal()
             os.rename(temporary, self._path)
         except OSError:
             os.close(fd)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.pace import TooSlow, min_bytes, paced
 from awe_client.daemon.progress import Follower
@@ -71,13 +72,16 @@ class Sources:
         timeout_s: float,
         file_roots: Sequence[str] = (),
         retry_base_s: float = BACKOFF_BASE_S,
+        before_removal: BeforeRemoval = lambda: None,
     ) -> None:
+        """`before_removal` is called before what came of a file is removed."""
+        self._before_removal = before_removal
         self._servers = servers
         self._silence_s = timeout_s
         self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 15.0), pool=None)
         self._retry_base_s = retry_base_s
         self._foreign: httpx.AsyncClient | None = None
-        self._files = SharedFiles(file_roots)
+        self._files = SharedFiles(file_roots, before_removal)
         self._objects = Objects(timeout_s=timeout_s)
 
     async def close(self) -> None:
@@ -107,7 +111,7 @@ class Sources:
             opener = self._opener(url, datatoken, is_shock=is_shock)
         except (AweError, httpx.InvalidURL, UnicodeError) as exc:
             raise StepError(FailureKind.INPUT, f"cannot fetch {shown(url)}: {exc}") from exc
-        download = Download(target, wanted, on_progress)
+        download = Download(target, wanted, on_progress, self._before_removal)
         try:
             return await self._insist(
                 url, target, lambda: download.attempt(opener), on_progress, download, is_shock=is_shock

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from awe_client.daemon.attempt import Attempt, Link
 from awe_client.daemon.cache import Cache, Cached, key_of
 from awe_client.daemon.copies import copy_file, in_thread, link_file
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.progress import Follower, Followers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
@@ -72,7 +73,7 @@ class WholeFiles:
             await self._with_room(lambda: self._get(attempt, entry, target, follow))
             await read(target)
         finally:
-            await asyncio.shield(asyncio.to_thread(_remove, target))
+            await asyncio.shield(asyncio.to_thread(_remove, target, self._cache.disk.before_removal))
 
     async def spoilt(self, attempt: Attempt) -> Failure | None:
         """Say which file of the cache that a command had a link to is not what it was; None if all are."""
@@ -113,7 +114,9 @@ class WholeFiles:
         key = self._shared_key(attempt, entry)
         while key and (cached := await self._use(attempt, key, entry, follow)) is not None:
             try:
-                await _write(in_thread(copy_file, cached.path, target), target)
+                await _write(
+                    in_thread(copy_file, cached.path, target, self._cache.disk.before_removal), target
+                )
                 if await self._cache.check(cached):
                     return  # and what was copied is what it is
             finally:
@@ -149,12 +152,16 @@ class WholeFiles:
         try:
             return await bring()
         except StepError as exc:
-            if not exc.disk_full or not await self._cache.make_room(sys.maxsize):
+            if not exc.disk_full:
+                raise
+            self._cache.disk.was_full()  # known now, and there is room again before an attempt fails of it
+            if not await self._cache.make_room(sys.maxsize):
                 raise
         return await bring()
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, before_removal: BeforeRemoval) -> None:
+    before_removal()
     path.unlink(missing_ok=True)
 
 

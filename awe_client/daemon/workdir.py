@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.disk import BeforeRemoval, DiskWatch
 from shared_models.paths import check_relative_path
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,10 @@ class NotInside(Exception):
 class WorkDirs:
     """Removes directories below `root`, which holds nothing else, at once or after a while, in threads."""
 
-    def __init__(self, root: Path, keep_failed_s: float) -> None:
+    def __init__(self, root: Path, keep_failed_s: float, disk: DiskWatch | None = None) -> None:
+        """`disk` hears of removals, and that there is no room; by default nobody else needs to know."""
         self._root = root
+        self._disk = disk or DiskWatch(root)
         self._keep_failed_s = keep_failed_s
         self._kept: deque[tuple[float, Path]] = deque()
         self._removals: set[asyncio.Future[None]] = set()
@@ -58,13 +61,7 @@ class WorkDirs:
 
         A command that starts on a full disk and ends on one with room would not be known to have lost bytes.
         """
-        if self._full:
-            return True
-        try:
-            place = os.statvfs(self._root)
-        except OSError:
-            return False
-        return place.f_blocks > 0 and place.f_bavail == 0
+        return bool(self._full) or self._disk.look()
 
     async def remove_old(self, fresh: Path) -> None:
         """Remove what an earlier incarnation left, and the empty directories it kept in `fresh`."""
@@ -118,7 +115,7 @@ class WorkDirs:
         removal.add_done_callback(self._removals.discard)
 
     def _remove(self, directory: Path) -> None:
-        remove_tree(directory)
+        remove_tree(directory, self._disk.before_removal)
         self._full.discard(directory)
         parent = directory.parent
         while parent != self._root and parent.is_relative_to(self._root):
@@ -140,8 +137,11 @@ def make_directory(directory: Path) -> None:
     directory.mkdir(mode=0o700)
 
 
-def remove_tree(directory: Path) -> None:
-    """Remove a tree without following links, also where a command took away permissions, however deep."""
+def remove_tree(directory: Path, before_removal: BeforeRemoval = lambda: None) -> None:
+    """Remove a tree without following links, also where a command took away permissions, however deep.
+
+    `before_removal` is called before each file that is no deeper than usual, and before all others.
+    """
 
     def open_up(function: Any, path: str, info: Any) -> None:
         if isinstance(info[1], FileNotFoundError):
@@ -160,7 +160,8 @@ def remove_tree(directory: Path) -> None:
         with contextlib.suppress(OSError):
             directory.unlink()
         return
-    _thin_out(str(directory))
+    _thin_out(str(directory), before_removal)
+    before_removal()
     if directory.exists():
         with contextlib.suppress(RecursionError):
             shutil.rmtree(directory, onerror=open_up)
@@ -171,7 +172,7 @@ def remove_tree(directory: Path) -> None:
         log.warning("directory_not_removed", extra={"path": str(directory)})
 
 
-def _thin_out(folder: str, parent: int | None = None, depth: int = 0) -> None:
+def _thin_out(folder: str, before_removal: BeforeRemoval, parent: int | None = None, depth: int = 0) -> None:
     """Remove what can be removed at once, while it is read: rmtree holds all names of a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(
@@ -182,9 +183,10 @@ def _thin_out(folder: str, parent: int | None = None, depth: int = 0) -> None:
                 for entry in entries:
                     with contextlib.suppress(OSError):
                         if not entry.is_dir(follow_symlinks=False):
+                            before_removal()
                             os.unlink(entry.name, dir_fd=descriptor)
                         elif depth < _FLAT:
-                            _thin_out(entry.name, descriptor, depth + 1)
+                            _thin_out(entry.name, before_removal, descriptor, depth + 1)
                             os.rmdir(entry.name, dir_fd=descriptor)
         finally:
             os.close(descriptor)

@@ -236,6 +236,7 @@ class Workshop:
     # --- instructions ----------------------------------------------------------------------------
 
     def _fetch(self, holding: Holding, _: m.Fetch) -> None:
+        self._note_who_writes(holding)
         message = holding.attempt.task.message
         entries = [*message["predata"], *message["inputs"]]
         hosts = foreign_hosts(entry.get("url") or entry.get("host") or "" for entry in entries)
@@ -275,6 +276,7 @@ class Workshop:
                 return
 
     def _start(self, holding: Holding, _: m.Start) -> None:
+        self._note_who_writes(holding)
         self._commands.start(holding, self._told, self._disk_was_full)
 
     def _told(self, holding: Holding, event: m.Event) -> None:
@@ -288,6 +290,14 @@ class Workshop:
             return replace(event, end=replace(event.end, spoilt=await self._fetcher.spoilt(holding.attempt)))
 
         self._begin_step(holding, contextlib.nullcontext(), look, stopped=event)
+
+    def _note_who_writes(self, holding: Holding) -> None:
+        """If the disk is full for a moment, only who was alone then is known to have filled it."""
+        writing = (m.Stage.FETCHING, m.Stage.RUNNING)
+        others = [h for h in self._holdings.values() if h is not holding and h.machine.stage in writing]
+        for other in others:
+            other.is_beside = True
+        holding.is_beside = bool(others)
 
     def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""

@@ -101,7 +101,15 @@ class Download:
     else when it does not. `close` removes the part file unless it was renamed.
     """
 
-    def __init__(self, target: Path, wanted: Wanted, on_progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        target: Path,
+        wanted: Wanted,
+        on_progress: Progress | None = None,
+        before_removal: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`before_removal` is called before what came is removed."""
+        self._before_removal = before_removal
         self._target = target
         self._wanted = wanted
         self._on_progress = on_progress
@@ -117,6 +125,7 @@ class Download:
         self._digest = hashlib.md5(usedforsecurity=False)
         self._unpack = Gunzip() if self._wanted.gunzip else None
         if self._file is not None:
+            self._before_removal()
             self._file.seek(0)
             self._file.truncate()
 
@@ -227,6 +236,7 @@ class Download:
     def close(self) -> None:
         """Remove what is unfinished."""
         if self._file is not None:
+            self._before_removal()
             self._file.close()
             self._file = None
             with contextlib.suppress(FileNotFoundError):

@@ -124,7 +124,7 @@ def test_F_13_a_disk_that_fills_while_a_command_runs_blames_the_client_not_the_w
     eventually_sync(lambda: unit(site, job_id)["exit"] is not None, within_s=30)
     failed = unit(site, job_id)
     assert (failed["exit"]["kind"], failed["failed"]) == ("node", 0)
-    assert "no space left on the client's disk when the command ended" in failed["exit"]["message"]
+    assert "no space left on the client's disk while the command ran" in failed["exit"]["message"]
     assert WHY_NOT in why(site, job_id)
     ballast.unlink()
     # Sooner than a request ends that waits for work.

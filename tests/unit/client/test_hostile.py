@@ -251,7 +251,7 @@ async def test_removing_holds_up_no_report(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = threading.Event()
-    monkeypatch.setattr("awe_client.daemon.workdir.remove_tree", lambda _: slow.wait(20))
+    monkeypatch.setattr("awe_client.daemon.workdir.remove_tree", lambda *_: slow.wait(20))
     start()
     try:
         for _ in range(40):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from awe_client.daemon import whole_files
+from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.progress import Followers
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
@@ -114,8 +115,8 @@ async def test_an_archive_is_removed_and_not_by_the_event_loop(
     removed: list[tuple[Path, bool, bool]] = []
     remove = whole_files._remove
 
-    def noted(path: Path) -> None:
-        remove(path)
+    def noted(path: Path, before_removal: BeforeRemoval) -> None:
+        remove(path, before_removal)
         removed.append((path, path.exists(), threading.current_thread() is threading.main_thread()))
 
     monkeypatch.setattr(whole_files, "_remove", noted)

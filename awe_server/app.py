@@ -63,8 +63,8 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
     duties = BackgroundDuties(engine, nodes, folder / "nodes", logs_dir, new_id, fatal)
     engine.attach(duties)
     return Services(
-        engine=engine, nodes=nodes, cuts=duties.cuts, settings=settings, logs_dir=logs_dir, new_id=new_id,
-        wall=clock.wall,
+        engine=engine, nodes=nodes, cuts=duties.cuts, root_threads=duties.root_threads, settings=settings,
+        logs_dir=logs_dir, new_id=new_id, wall=clock.wall,
     )  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from awe_server.api.front import Front
 from awe_server.api.job_submit import OnceOnly
 from awe_server.api.names import Names
 from awe_server.api.transfers import Transfers
-from awe_server.data.root_threads import RootThreads
 from awe_server.runtime.services import Services
 
 _ROUTERS = (root, health, job, work, client, queue, node, events, metrics)
@@ -36,7 +35,6 @@ def build_api(services: Services) -> FastAPI:
     app.state.once_only = OnceOnly(services)
     app.state.followed = Followed()
     app.state.transfers = Transfers()
-    app.state.root_threads = RootThreads(services.settings.file_roots)
     app.add_middleware(Front, names=Names(services.settings.host, services.settings.public_url))
     errors.install(app)
     # First, because it is asked for most, and without FastAPI's layers, because they cost as much as itself.

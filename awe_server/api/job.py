@@ -22,7 +22,6 @@ from awe_server.api.root import INFO_INDEXES
 from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
-from awe_server.data.root_threads import RootThreads
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs
@@ -85,7 +84,7 @@ async def submit(
     engine = services.engine
     own_hosts = {base_url, services.settings.public_url.rstrip("/")} - {""}
     new_id = JobId(services.new_id())
-    roots: RootThreads = request.app.state.root_threads
+    roots = services.root_threads
     job = await job_submit.build(raw, own_hosts, roots, engine.context(), new_id, caller.user, key, token)
     if not key:
         return await _job(services, await job_submit.admit(engine, job), base_url)

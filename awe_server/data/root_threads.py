@@ -1,5 +1,8 @@
 """Threads for work below the file roots: a file system of another machine may hang, and so does who asks it.
 
+A client does such work in threads of its own (awe_client/sdk/threads.py), begun in the same way: the two
+import nothing of each other, and shared_models does no work.
+
 Nothing ends such a thread before its file system answers. So it is none of those that serve everybody else,
 each root has only a few, those that were given up included, and the end of the server waits for none.
 """

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from awe_server.data.nodes import NodeStore
+from awe_server.data.root_threads import RootThreads
 from awe_server.data.sinks.sinks import Sinks
 from awe_server.data.source_indexes import SourceIndexes
 from awe_server.runtime.cuts import Cuts
@@ -87,12 +88,14 @@ class BackgroundDuties:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._http = http or httpx.AsyncClient(timeout=LOOK_S, limits=limits, cookies=no_cookies())
         monotonic = engine.clock.monotonic
-        foreign = ForeignFiles(self._http, monotonic, settings.file_roots)
+        #: one for the whole server: each root has only a few
+        self.root_threads = RootThreads(settings.file_roots)
+        foreign = ForeignFiles(self._http, monotonic, self.root_threads)
         self.indexes = SourceIndexes(folder.with_name("indexes"), settings.free_floor_bytes)
         self.cuts = Cuts(engine, nodes, foreign, self.indexes)
         inputs = ForeignInputs(foreign, self.indexes, engine.clock, settings.source_wait_s)
         prepare = Preparer(engine, nodes, inputs, new_id)
-        sinks = Sinks(self._http, settings.file_roots)
+        sinks = Sinks(self._http, self.root_threads)
         delivery = Delivery(nodes, sinks)
         finish = Finisher(engine, nodes, delivery)
         delete_places = PlaceDeleter(engine, sinks, delivery)

@@ -6,7 +6,7 @@ asked again for a while. An unknown size stops nobody who wants the whole file, 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import httpx
@@ -74,12 +74,12 @@ class ForeignFiles:
     """Asks other hosts."""
 
     def __init__(
-        self, http: httpx.AsyncClient, monotonic: Callable[[], float], file_roots: Sequence[str] = ()
+        self, http: httpx.AsyncClient, monotonic: Callable[[], float], root_threads: RootThreads
     ) -> None:
         self._http = http
         self._monotonic = monotonic
-        self._file_roots = tuple(file_roots)
-        self._root_threads = RootThreads(file_roots)
+        self._file_roots = root_threads.roots
+        self._root_threads = root_threads
         self._objects = Objects()
         self._down: dict[str, tuple[float, str]] = {}  #: hosts that did not answer: until when, and why
         self._gates: dict[str, tuple[asyncio.Semaphore, int]] = {}  #: and how many hold or wait for each

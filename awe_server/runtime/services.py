@@ -9,6 +9,7 @@ from awe_server.settings import Settings
 
 if TYPE_CHECKING:
     from awe_server.data.nodes import NodeStore
+    from awe_server.data.root_threads import RootThreads
     from awe_server.runtime.cuts import Cuts
     from awe_server.runtime.engine import Engine
 
@@ -20,6 +21,7 @@ class Services:
     engine: "Engine"
     nodes: "NodeStore"
     cuts: "Cuts"
+    root_threads: "RootThreads"
     settings: Settings
     logs_dir: Path  #: full logs: <logs_dir>/<job id>/<workunit id>.<stdout or stderr>, removed with the job
     new_id: Callable[[], str]  #: uuid4 text

@@ -26,13 +26,13 @@ ANSWER_S = 60.0  #: for a removal below a root, or the look at what is staged th
 class Sinks:
     """Delivers. Raises SinkBusy for what may pass, SinkRefused for what will not."""
 
-    def __init__(self, http: httpx.AsyncClient, roots: tuple[str, ...]) -> None:
+    def __init__(self, http: httpx.AsyncClient, root_threads: RootThreads) -> None:
         web = Web(http)
         self._shock = ShockSink(web)
         self._http = HttpSink(web)
         self._objects = ObjectSink(Objects())
-        self._files = FileSink(roots)
-        self._root_threads = RootThreads(roots)
+        self._files = FileSink(root_threads.roots)
+        self._root_threads = root_threads
         self._going: Counter[str] = Counter()  #: addresses of which something is being removed
         self._removals: dict[str, asyncio.Task[None]] = {}  #: of files, by path, until they have ended
 

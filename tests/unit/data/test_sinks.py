@@ -21,6 +21,7 @@ from awe_server.data.objects import (
     Objects,
     piece_bytes,
 )
+from awe_server.data.root_threads import RootThreads
 from awe_server.data.sinks.base import About, Content, SinkBusy, SinkRefused
 from awe_server.data.sinks.http import HttpSink
 from awe_server.data.sinks.objects import ObjectSink
@@ -453,7 +454,7 @@ async def test_nothing_is_put_where_something_is_being_removed(
     monkeypatch.setattr(ObjectSink, "delete", remove)
     monkeypatch.setattr(ObjectSink, "deliver", deliver)
     async with httpx.AsyncClient() as http, anyio.create_task_group() as group:
-        sinks = Sinks(http, (str(tmp_path),))
+        sinks = Sinks(http, RootThreads((str(tmp_path),)))
         group.start_soon(sinks.remove, "s3://b/x", "")
         await removing.wait()
         await sinks.to_url("s3://b/y", content)

@@ -6,8 +6,9 @@ import pytest
 
 from awe_server.app import new_id
 from awe_server.runtime.duties import BackgroundDuties
+from awe_server.scheduler.state import DeletePlaces
 from tests.support.http_files import HttpFiles
-from tests.unit.runtime.site import Site
+from tests.unit.runtime.site import SharedSite, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -24,4 +25,13 @@ async def test_what_a_host_tells_one_job_is_not_sent_with_the_requests_of_anothe
         assert "set-cookie" in (await duties._http.get(url)).headers
         await duties._http.get(url)
         assert [seen.headers.get("cookie") for seen in files.seen("GET")] == [None, None]
+    await duties.stop()
+
+
+async def test_all_of_a_server_shares_the_few_threads_of_each_root(tmp_path: Path) -> None:
+    site = SharedSite(tmp_path)
+    duties = site.background
+    users = (duties.cuts._foreign, duties.effects._carry_out[DeletePlaces]._sinks)  # type: ignore[attr-defined]
+    assert all(user._root_threads is duties.root_threads for user in users)
+    assert duties.root_threads.roots == (str(site.shared),)
     await duties.stop()

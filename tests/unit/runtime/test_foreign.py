@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from awe_server.data.root_threads import MAX_PER_ROOT
+from awe_server.data.root_threads import MAX_PER_ROOT, RootThreads
 from awe_server.data.sources.asking import MAX_REDIRECTS
 from awe_server.data.sources.facts import Fact, SourceMissing
 from awe_server.runtime import foreign
@@ -37,7 +37,7 @@ class Asked:
         self.hands = Hands()
         self._answer = answer
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
-        self.files = ForeignFiles(http, self.hands.clock.monotonic)
+        self.files = ForeignFiles(http, self.hands.clock.monotonic, RootThreads(()))
 
     def _handle(self, request: httpx.Request) -> Any:
         self.requests.append(request)
@@ -255,7 +255,7 @@ async def test_a_file_system_that_hangs_costs_a_few_threads_however_often_it_is_
     monkeypatch.setattr(foreign, "LOOK_S", 0.02)
     monkeypatch.setattr(foreign.shared, "look", hang)
     hands = Hands()
-    files = ForeignFiles(httpx.AsyncClient(), hands.clock.monotonic, ["/hung"])
+    files = ForeignFiles(httpx.AsyncClient(), hands.clock.monotonic, RootThreads(["/hung"]))
     io = {"filename": "a", "url": "file:///hung/a", "host": "", "node": ""}
     try:
         for _ in range(2 * MAX_PER_ROOT):

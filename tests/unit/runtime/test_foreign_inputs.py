@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from awe_server.data.root_threads import RootThreads
 from awe_server.data.source_indexes import SourceIndexes
 from awe_server.data.sources.facts import SourceUnreachable
 from awe_server.runtime import foreign, foreign_inputs
@@ -24,7 +25,8 @@ class Slow:
         self.asked: list[str] = []
         self._answer_s = answer_s
         clock = Hands().clock
-        files = ForeignFiles(httpx.AsyncClient(transport=httpx.MockTransport(self._answer)), clock.monotonic)
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        files = ForeignFiles(http, clock.monotonic, RootThreads(()))
         self.inputs = ForeignInputs(files, SourceIndexes(folder, 0), clock, 60.0)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from operator import ge
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from anyio import to_thread
 
@@ -118,7 +118,22 @@ def parse_part(part: str, units: int) -> tuple[int, int]:
 
 def locate_size(size: int, part: str) -> tuple[int, int]:
     """(offset, length) of a part of the virtual index `size`. Raises BadRange."""
-    units = SizeUnits(size)
+    return locate_in(SizeUnits(size), part)
+
+
+class Units(Protocol):
+    """Where the units of a file are."""
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """(offset, length) of the units from `first` to `last`, counted from 1, which are there."""
+
+
+def locate_in(units: Units, part: str) -> tuple[int, int]:
+    """(offset, length) of a part. Raises BadRange."""
     return units.span(*parse_part(part, units.units))
 
 
@@ -157,24 +172,27 @@ class IndexFile:
 
 
 class IndexFiles:
-    """Open index files, the most recently used ones. Of the event loop: no other thread may use them."""
+    """Open index files, the most recently used ones. Of the event loop: no other thread may use them.
+
+    One that is used no more is let go of here, and closed when whoever `ready` gave it to has done with it.
+    """
 
     def __init__(self) -> None:
         self._open: OrderedDict[Path, IndexFile] = OrderedDict()
 
-    async def ready(self, blob: Path, kind: str, size: int | None = None) -> None:
-        """Open an index file beside the event loop, so that `locate` need not touch the disk for that.
+    async def ready(self, blob: Path, kind: str, size: int | None = None) -> IndexFile:
+        """An index file, opened beside the event loop: to find parts in it needs no disk while it is held.
 
         `size` is that of what is indexed, if it is not the blob. Raises FileNotFoundError if there is no such
         file.
         """
         path = sidecar(blob, kind)
-        if path not in self._open:
+        known = self._open.get(path)
+        if known is None:
             found = await to_thread.run_sync(open_index, blob, kind, size)
-            if path in self._open:
-                found.close()
-            else:
-                self._keep(path, found)
+            known = self._open.get(path) or found  # of several at once the first one stays
+        self._keep(path, known)
+        return known
 
     def locate(self, blob: Path, kind: str, part: str, size: int | None = None) -> tuple[int, int]:
         """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
@@ -182,9 +200,8 @@ class IndexFiles:
         found = self._open.get(path)
         if found is None:
             found = open_index(blob, kind, size)
-            self._keep(path, found)
-        self._open.move_to_end(path)
-        return found.span(*parse_part(part, found.units))
+        self._keep(path, found)
+        return locate_in(found, part)
 
     def close(self) -> None:
         """Close all."""
@@ -193,8 +210,9 @@ class IndexFiles:
 
     def _keep(self, path: Path, found: IndexFile) -> None:
         self._open[path] = found
+        self._open.move_to_end(path)
         if len(self._open) > _CACHED:
-            self._open.popitem(last=False)[1].close()
+            self._open.popitem(last=False)
 
 
 def open_index(blob: Path, kind: str, size: int | None = None) -> IndexFile:

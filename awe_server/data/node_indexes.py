@@ -5,7 +5,7 @@ import contextlib
 from anyio import to_thread
 
 from awe_server.data import documents as docs
-from awe_server.data.indexes import locate_size, sidecar
+from awe_server.data.indexes import SizeUnits, Units, locate_in, locate_size, sidecar
 from awe_server.data.node_base import TRIES, NodeBase, lost
 from awe_server.data.ports import IndexFact
 from awe_server.store.base import Document, Put
@@ -40,11 +40,18 @@ class NodeIndexes(NodeBase):
                     return fact
         raise Conflict(f"The content of node {node_id} changes too fast to be indexed.")
 
-    async def ready(self, document: Document, kind: str) -> None:
-        """Make `locate` quick: it runs on the event loop, and should not be the first to open a file."""
-        if kind != "size" and kind in document["indexes"]:
-            with contextlib.suppress(FileNotFoundError):  # `locate` says so
-                await self._index_files.ready(self._blob_path(document), kind)
+    async def ready(self, document: Document, kind: str) -> Units:
+        """The units of a node's file, to be held by whoever finds parts in them on the event loop.
+
+        Raises NoFile, NoIndex.
+        """
+        path = self._blob_path(document)
+        if kind == "size":
+            return SizeUnits(document["file"]["size"])
+        if kind in document["indexes"]:
+            with contextlib.suppress(FileNotFoundError):
+                return await self._index_files.ready(path, kind)
+        raise NoIndex(node_id=document["id"], kind=kind[:60])
 
     def locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         """(offset, length) of a part such as `3-4` or `5`. Raises NoFile, NoIndex, BadRange."""
@@ -61,14 +68,14 @@ class NodeIndexes(NodeBase):
     async def _locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         if not (kind and part):
             raise BadRequest("index and part belong together")
-        await self.ready(document, kind)
         try:
-            return self.locate(document, kind, part)
+            units = await self.ready(document, kind)
         except NoIndex:
             if kind not in document["indexes"]:
                 raise
             await self.build_index(document["id"], kind)  # its file was lost
-            return self.locate(document, kind, part)
+            units = await self.ready(document, kind)
+        return locate_in(units, part)
 
     async def _add_index(self, seen: Document, fact: IndexFact) -> bool:
         async with self._lock(seen["id"]):

@@ -22,7 +22,7 @@ from anyio import to_thread
 from awe_server.data.builder import IndexBuilder
 from awe_server.data.files import clean_temporary, free_bytes, make_folder, no_space_mapped
 from awe_server.data.hosts import host_of
-from awe_server.data.indexes import SIDECAR_SUFFIX, IndexFiles, locate_size, sidecar, size_units
+from awe_server.data.indexes import SIDECAR_SUFFIX, IndexFiles, SizeUnits, Units, sidecar, size_units
 from awe_server.data.ports import IndexFact
 from awe_server.data.sources.facts import Place
 from shared_models.errors import NoIndex, NoSpace
@@ -67,20 +67,12 @@ class SourceIndexes:
             self._facts[key, kind] = fact
             return fact
 
-    async def ready(self, key: str, kind: str, size: int) -> None:
-        """Make `locate` quick: it runs on the event loop. Raises NoIndex."""
-        if kind != "size":
-            try:
-                await self._files.ready(self._root / key, kind, size)
-            except FileNotFoundError as exc:
-                raise NoIndex(f"The index '{kind}' is lost.") from exc
-
-    def locate(self, key: str, kind: str, part: str, size: int) -> tuple[int, int]:
-        """(offset, length) of a part such as `3-4` or `5`. Raises NoIndex, BadRange."""
+    async def ready(self, key: str, kind: str, size: int) -> Units:
+        """A file's units, to be held by whoever finds parts in them on the event loop. Raises NoIndex."""
         if kind == "size":
-            return locate_size(size, part)
+            return SizeUnits(size)
         try:
-            return self._files.locate(self._root / key, kind, part, size)
+            return await self._files.ready(self._root / key, kind, size)
         except FileNotFoundError as exc:
             raise NoIndex(f"The index '{kind}' is lost.") from exc
 

@@ -9,7 +9,9 @@ host: clients ask for their pieces of the one version, where its host tells vers
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
+from awe_server.data.indexes import Units, locate_in
 from awe_server.data.nodes import NodeStore
 from awe_server.data.source_indexes import SourceIndexes
 from awe_server.data.sources.facts import Fact, SourceChanged, SourceMissing
@@ -71,31 +73,26 @@ class Cuts:
             return await self._elsewhere(task, io, part) if io.get("_index") else _by_part
         if not io.get("node") or io.get("host"):
             return _by_part
-        node = await self._own(task, io, part)
-        if node is None:
-            return _by_part
-        return lambda units: self._in_node(node, part["index"], units)
+        units = await self._own(task, io, part)
+        return _by_part if units is None else partial(_in_node, units)
 
-    def _in_node(self, node: Document, kind: str, units: str) -> tuple[int, int]:
-        try:
-            return self._nodes.locate(node, kind, units)
-        except AweError:
-            return _by_part(units)
-
-    async def _own(self, task: Task, io: Document, part: Document) -> Document | None:
-        """The node, if it can be read and is what it was."""
+    async def _own(self, task: Task, io: Document, part: Document) -> Units | None:
+        """The units of the node's file, if it can be read and is what it was."""
         generation = task.generation
         try:
             node = await self._nodes.get(io["node"])
             problem = await self._difference(node, io, part)
             if not problem:
-                await self._nodes.ready(node, part["index"])
+                return await self._ready(node, part["index"])
         except AweError:
             return None
-        if problem:
-            await self._engine.do(cut_is_void, task.id, generation, problem)
-            return None
-        return node
+        await self._engine.do(cut_is_void, task.id, generation, problem)
+        return None
+
+    async def _ready(self, node: Document, kind: str) -> Units:
+        if kind != "size" and kind not in node["indexes"]:  # it was built only now
+            node = await self._nodes.get(node["id"])
+        return await self._nodes.ready(node, kind)
 
     async def _difference(self, node: Document, io: Document, part: Document) -> str:
         """How a node differs from what was cut; "" if it does not. An index that was lost is built again."""
@@ -121,12 +118,12 @@ class Cuts:
     async def _elsewhere(self, task: Task, io: Document, part: Document) -> Locate:
         key, kind, size = io["_index"], part["index"], io["size"]
         try:
-            await self._indexes.ready(key, kind, size)
+            units = await self._indexes.ready(key, kind, size)
         except NoIndex:
-            await self._wait_for_index(task, io, part)
-        return lambda units: self._indexes.locate(key, kind, units, size)
+            units = await self._wait_for_index(task, io, part)
+        return partial(locate_in, units)
 
-    async def _wait_for_index(self, task: Task, io: Document, part: Document) -> None:
+    async def _wait_for_index(self, task: Task, io: Document, part: Document) -> Units:
         """Build an index that was lost, and wait for it a while. Raises NotReady."""
         what = (task.id, io["filename"])
         if what not in self._rebuilding:
@@ -134,7 +131,7 @@ class Cuts:
             self._rebuilding[what].add_done_callback(lambda _: self._rebuilding.pop(what))
         done, _ = await asyncio.wait([self._rebuilding[what]], timeout=REBUILD_S)
         try:
-            await self._indexes.ready(io["_index"], part["index"], io["size"])
+            return await self._indexes.ready(io["_index"], part["index"], io["size"])
         except NoIndex as exc:
             raise NotReady(f"index of {io['filename']} is {'lost' if done else 'being built'}") from exc
 
@@ -183,6 +180,13 @@ class Cuts:
             await self._engine.do(cut_is_void, task_id, generation, problem)
         except AweError as exc:  # its next part that is handed out asks again
             log.warning("cut_not_voided", extra={"task": task_id, "reason": exc.message})
+
+
+def _in_node(units: Units, part: str) -> tuple[int, int]:
+    try:
+        return locate_in(units, part)
+    except AweError:
+        return _by_part(part)
 
 
 def _by_part(_units: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from awe_server.data.indexes import (
     UnitsDoNotCover,
     covering,
     index_problem,
+    locate_in,
     locate_size,
     parse_part,
     sidecar,
@@ -102,6 +103,18 @@ async def test_an_index_that_is_ready_needs_no_disk(blob: Path) -> None:
     with mock.patch("awe_server.data.indexes.open_index", side_effect=AssertionError):
         await files.ready(blob, "record")
         assert files.locate(blob, "record", "2-3") == (10, 16)
+    files.close()
+
+
+@pytest.mark.anyio
+async def test_an_index_that_is_ready_can_be_used_after_others_took_its_place(blob: Path) -> None:
+    files = IndexFiles()
+    write_index(blob, "line", [array("Q", [0])], 1)
+    with mock.patch("awe_server.data.indexes._CACHED", 1):
+        units = await files.ready(blob, "record")
+        await files.ready(blob, "line", 1)
+        assert [path.name for path in files._open] == [sidecar(blob, "line").name]
+        assert locate_in(units, "2-3") == (10, 16)
     files.close()
 
 

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 #: No disk fills faster, in bytes and in files a second.
 _FASTEST_BYTES_S = 10 * 2**30
@@ -32,6 +33,19 @@ def free_disk(path: "str | os.PathLike[str]") -> int:
     except OSError:
         return 0
     return place.f_bavail * place.f_frsize
+
+
+def lacks_inodes(path: Path) -> bool:
+    """Whether no file can be made below a path, or where it would lie, however many bytes are free."""
+    while True:
+        try:
+            place = os.statvfs(path)
+        except FileNotFoundError:
+            path = path.parent
+        except OSError:
+            return False
+        else:
+            return place.f_files > 0 and place.f_favail == 0
 
 
 class DiskWatch:

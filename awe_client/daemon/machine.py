@@ -134,6 +134,7 @@ class Queue:
     """Put it in line for a slot; `refused` says that a start was just refused for want of something."""
 
     refused: bool = False
+    disk: bool = False  #: for want of room on the disk
 
 
 @dataclass(slots=True, frozen=True)
@@ -259,13 +260,15 @@ class Machine:
         assert isinstance(event, Refused)
         if event.refusal.is_exhaustion and self._starts < MAX_STARTS:
             self.stage = Stage.WAITING
-            return GiveSlotBack(), Queue(refused=True)
+            return GiveSlotBack(), Queue(refused=True, disk=event.refusal.stage == "disk")
         return (GiveSlotBack(), *self._report(Report(judge_refusal(event.refusal))))
 
     def _ended(self, event: Event) -> Instructions:
         assert isinstance(event, Ended)
         self.end = end = event.end
         self._failure = judge_end(end, self.time_limit_s)
+        if self._failure is not None and self._failure.kind is FailureKind.RELEASED:
+            return (GiveSlotBack(), *self._report(Report(released=True, note=self._failure.message)))
         has_log = bool(end.stdout_size or end.stderr_size)
         long_log = max(end.stdout_size, end.stderr_size) > MAX_TAIL_BYTES
         logs = long_log or (has_log and (self._failure is not None or event.is_followed))

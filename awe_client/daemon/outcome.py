@@ -28,9 +28,9 @@ class Failure:
     message: str
     exit_code: int | None = None
     signal: int | None = None
-    out_of_reach: bool = (
-        False  #: because of an input that it cannot have, or that was changed: no client is blamed
-    )
+    #: Because of an input that it cannot have, or that was changed, or of what filled its disk: no client is
+    #: blamed.
+    out_of_reach: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,7 +75,10 @@ class SpawnRefusal:
 def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
     """Say whether a command failed; only exit code 0 on a disk that always had room is success.
 
-    How a command ended says nothing if it did not read what it was meant to.
+    How a command ended says nothing if it did not read what it was meant to. Who was only beside the one that
+    filled the disk, and noticed nothing, has to be given back (`released`): it may have lost bytes, and that
+    is nobody's fault. Who ends on a full disk, or failed beside it, may be the one: that counts for the
+    workunit, so it cannot go on for ever.
     """
     if end.spoilt is not None:
         return replace(end.spoilt, exit_code=end.exit_code, signal=end.signal)
@@ -89,10 +92,14 @@ def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
         return Failure(FailureKind.OOM, message, end.exit_code, end.signal)
     if end.signal is not None:
         return _died_by_signal(end)
-    if (end.disk_full or end.disk_was_full) and end.exit_code != PERMANENT_EXIT_CODE:
+    no_room = end.disk_full or (end.disk_was_full and end.exit_code)
+    if no_room and end.exit_code != PERMANENT_EXIT_CODE:
         # Also after exit code 0: what was written last may be cut off, and its writer need not have noticed.
         message = f"no space left on the client's disk while the command ran ({_exit_message(end)})"
-        return Failure(FailureKind.NODE, message, exit_code=end.exit_code)
+        return Failure(FailureKind.NODE, message, exit_code=end.exit_code, out_of_reach=True)
+    if end.disk_was_full and not end.exit_code:
+        message = f"another workunit filled the client's disk while it ran ({_exit_message(end)})"
+        return Failure(FailureKind.RELEASED, message, exit_code=end.exit_code)
     if end.exit_code:
         return Failure(FailureKind.COMMAND, _exit_message(end), exit_code=end.exit_code)
     return None
@@ -108,6 +115,9 @@ def judge_refusal(refusal: SpawnRefusal) -> Failure:
     """
     name = os.fsdecode(refusal.name)
     why = os.strerror(refusal.errno) if refusal.errno else "unknown reason"
+    if refusal.stage == "disk":
+        message = f"nothing could be started here: {why}"
+        return Failure(FailureKind.NODE, message, out_of_reach=True)
     if refusal.errno in _NODE_ERRNOS:
         return Failure(FailureKind.NODE, f"cannot start a process here ({refusal.stage}): {why}")
     if refusal.stage == "container":

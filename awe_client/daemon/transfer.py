@@ -237,9 +237,18 @@ def _gave_up(url: str, exc: AweError, *, is_shock: bool) -> StepError:
 
 
 def disk_error(exc: OSError, name: str) -> StepError:
-    """Whose fault an error of our own file system is: the machine's, unless the file's name can cause it."""
+    """Whose fault an error of our own file system is: the machine's, unless the file's name can cause it.
+
+    A disk that this very file may have filled has room again when the attempt is cleaned away: the client is
+    not at fault.
+    """
     text = (exc.strerror or str(exc)).lower()
     if exc.errno in _NAME_ERRNOS:
         return StepError(FailureKind.INPUT, f"cannot write {name}: {text}")
     full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-    return StepError(FailureKind.NODE, f"cannot write {name} on the client: {text}", disk_full=full)
+    return StepError(
+        FailureKind.NODE,
+        f"cannot write {name} on the client: {text}",
+        disk_full=full,
+        out_of_reach=exc.errno == errno.ENOSPC,
+    )

@@ -16,6 +16,7 @@ from typing import Any
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt, AttemptKey
 from awe_client.daemon.commands import Commands
+from awe_client.daemon.disk import lacks_inodes
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.holding import Holding, Load
 from awe_client.daemon.images import Images
@@ -252,7 +253,8 @@ class Workshop:
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
         if instruction.refused:
-            self._capacity.start_refused()
+            if not instruction.disk:  # fewer slots make no room
+                self._capacity.start_refused()
             self._no_start_before = time.monotonic() + START_PAUSE_S
             log.warning("start_refused", extra={"work": holding.attempt.id, "slots": self._capacity.slots})
             self._line.appendleft(holding)
@@ -353,9 +355,13 @@ class Workshop:
                     event: m.Event = await step(holding)
                     return event
             except StepError as exc:
+                failure = exc.failure
                 if exc.disk_full:
                     self._disk_was_full(holding)
-                return m.StepFailed(exc.failure)
+                    if lacks_inodes(holding.attempt.directory):
+                        # Free bytes let it ask for more, which would fare no better.
+                        failure = replace(failure, out_of_reach=False)
+                return m.StepFailed(failure)
             except LeaseLost:
                 return m.LeaseGone()
             except Exception as exc:

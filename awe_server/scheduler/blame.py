@@ -10,7 +10,8 @@ the client's, and what stood on accounts for it is taken back, when
   The job goes on to its own threshold instead, which says what is wrong.
 
 An input that a client may not read or does not see is on nobody's account: the client is fine for other work,
-and nobody may have access at all. The workunit is offered to others first.
+and nobody may have access at all. The workunit is offered to others first. So it is with an attempt that
+filled the client's disk, which has room again without it.
 
 With its first success a task is proven good, and only the first rule is left. Costs a report at most the
 client's own account, and a look for other clients once an account is full or a job gives up.
@@ -37,8 +38,8 @@ def blame(
 ) -> str:
     """Put a failure on the client's account, or take it off another's that it proves innocent.
 
-    `out_of_reach`: of kind `node`, because of an input. Returns why the client is to be put aside; "" if it
-    is not. The caller has touched workunit and task.
+    `out_of_reach`: of kind `node`, because of an input or of what it wrote. Returns why the client is to be
+    put aside; "" if it is not. The caller has touched workunit and task.
     """
     if kind not in OWN and kind is not FailureKind.NODE:
         return ""

@@ -5,7 +5,7 @@
 | command signal timeout oom output | `failed` + 1 | blamed, skips the workunit |
 | input | `failed` + 1 (so a missing file ends the retries) | never blamed |
 | node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
-| node, of an input out of the client's reach | the same | not blamed, skips the workunit |
+| node, of an input out of its reach, or its disk filled | the same | not blamed, skips the workunit |
 | lost | `lost` + 1, own limit `max_lost` | it is offline |
 | released, or withdrawn with nobody to blame | `given_back` + 1, or 0 if it was kept for a while | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |

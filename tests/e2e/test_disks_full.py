@@ -4,6 +4,7 @@ What a full disk of the server alone does is in test_node_store_full.py.
 """
 
 import contextlib
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,22 @@ def test_F_13_both_disks_full_lose_nothing_and_work_goes_on_with_room(both: AweE
     nothing_went_wrong_for_good(both, client)
     both.server.restart()
     assert {both.job(job_id)["state"] for job_id in (before, running, waiting)} == {"completed"}
+
+
+def test_F_13_an_input_that_unpacks_beyond_the_disk_ends_its_job_and_no_other(site: AweEnv) -> None:
+    """Ten tries of it; what runs beside them is done again, and the client goes on."""
+    packed, script = upload(site, gzip.compress(bytes(300 * MIB), 1)), "cat in.bin > out.bin; sleep 0.2"
+    client = site.start_client(*CLIENT_FLAGS, slots=3)
+    entry = {"filename": "z", "node": packed, "uncompress": "gzip"}
+    task = {"taskid": "0", "cmd": {"name": "true"}, "inputs": [entry], "retry_delay_s": 0.02}
+    bad = site.submit({"tasks": [task]})
+    small = upload(site, INPUT[:100_000])
+    jobs = [submit(site, small, script) for _ in range(10)]
+    for job_id in jobs:
+        assert done(site, job_id) == INPUT[:100_000]
+    eventually_sync(
+        lambda: site.job(bad)["state"] == "suspend", within_s=120, every_s=0.5, show=client.output
+    )
+    assert "no space left" in site.job(bad)["notes"]
+    assert all(unit(site, job_id)["failed"] == 0 for job_id in jobs)
+    nothing_went_wrong_for_good(site, client)

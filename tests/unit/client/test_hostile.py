@@ -240,8 +240,11 @@ async def test_what_was_written_while_the_disk_was_full_is_no_success_although_t
     )
     [filler] = await server.add_task(script=[fill])
     [writer] = await server.add_task(script=[cut], outputs=[server.output("out.txt")])
-    assert (await server.result(filler))["kind"] == "node"
-    assert "no space left" in (await server.result(writer))["message"]
+    report = await server.result(filler)
+    assert (report["kind"], report["out_of_reach"]) == ("node", True)
+    report = await server.result(writer)
+    assert report["outcome"] == "released"
+    assert "filled the client's disk" in report["message"]
     assert server.uploads == {}
     daemon.drain("test")
     assert await task == 0

@@ -64,6 +64,25 @@ def test_a_failed_command_pushes_its_logs_and_never_its_outputs() -> None:
     assert machine.handle(m.Pushed()) == (m.Report(failure), m.Clean(keep=True))
 
 
+def test_a_start_that_lacks_room_waits_for_it() -> None:
+    machine = a_machine(m.Stage.RUNNING)
+    refused = m.Refused(SpawnRefusal("disk", 28, b""))
+    assert machine.handle(refused) == (m.GiveSlotBack(), m.Queue(refused=True, disk=True))
+
+
+def test_a_victim_of_a_full_disk_is_given_back_and_pushes_nothing() -> None:
+    for tidied in (False, True):
+        machine = a_machine(m.Stage.RUNNING, outputs=True)
+        end = replace(GOOD, stdout_size=9, disk_was_full=True, tidied=tidied)
+        back, report, *rest = machine.handle(m.Ended(end))
+        assert back == m.GiveSlotBack()
+        assert isinstance(report, m.Report)
+        assert report.released
+        assert report.failure is None
+        assert "filled the client's disk" in report.note
+        assert rest == ([] if tidied else [m.Clean(keep=False)])
+
+
 def test_a_failed_log_upload_does_not_hide_the_commands_own_failure() -> None:
     machine = a_machine(m.Stage.RUNNING)
     machine.handle(m.Ended(BAD))

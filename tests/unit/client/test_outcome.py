@@ -80,10 +80,35 @@ def test_a_full_disk_spoils_success_and_excuses_failure_but_not_a_permanent_one(
         failure = judge_end(replace(GOOD, exit_code=code, disk_full=True), 0)
         assert failure is not None
         assert failure.kind is FailureKind.NODE
+        assert failure.out_of_reach, "room comes back with its directory: the client is fine"
         assert "no space left" in failure.message
     failure = judge_end(replace(GOOD, exit_code=42, disk_full=True), 0)
     assert failure is not None
     assert failure.kind is FailureKind.COMMAND
+
+
+def test_who_ran_well_while_another_filled_the_disk_is_given_back() -> None:
+    failure = judge_end(replace(GOOD, disk_was_full=True), 0)
+    assert failure is not None
+    assert failure.kind is FailureKind.RELEASED
+    assert "another workunit filled the client's disk" in failure.message
+    # Who removes what filled it, and fails, must not go round for ever.
+    failure = judge_end(replace(GOOD, exit_code=1, disk_was_full=True), 0)
+    assert failure is not None
+    assert (failure.kind, failure.out_of_reach) == (FailureKind.NODE, True)
+    for end, kind in (
+        (replace(GOOD, disk_was_full=True, exit_code=42), FailureKind.COMMAND),
+        (replace(GOOD, disk_was_full=True, reason="timeout"), FailureKind.TIMEOUT),
+        (replace(GOOD, disk_was_full=True, disk_full=True), FailureKind.NODE),
+    ):
+        failure = judge_end(end, 0)
+        assert failure is not None
+        assert failure.kind is kind
+
+
+def test_a_start_that_waits_for_room_in_vain_blames_no_client() -> None:
+    assert judge_refusal(SpawnRefusal("disk", errno.ENOSPC, b"")).out_of_reach
+    assert not judge_refusal(SpawnRefusal("spawn", errno.ENOSPC, b"")).out_of_reach
 
 
 @pytest.mark.parametrize(

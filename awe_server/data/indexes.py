@@ -194,15 +194,6 @@ class IndexFiles:
         self._keep(path, known)
         return known
 
-    def locate(self, blob: Path, kind: str, part: str, size: int | None = None) -> tuple[int, int]:
-        """(offset, length) of a part. Raises BadRange; FileNotFoundError if there is no such index file."""
-        path = sidecar(blob, kind)
-        found = self._open.get(path)
-        if found is None:
-            found = open_index(blob, kind, size)
-        self._keep(path, found)
-        return locate_in(found, part)
-
     def close(self) -> None:
         """Close all."""
         while self._open:

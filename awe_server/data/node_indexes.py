@@ -5,7 +5,7 @@ import contextlib
 from anyio import to_thread
 
 from awe_server.data import documents as docs
-from awe_server.data.indexes import SizeUnits, Units, locate_in, locate_size, sidecar
+from awe_server.data.indexes import SizeUnits, Units, locate_in, sidecar
 from awe_server.data.node_base import TRIES, NodeBase, lost
 from awe_server.data.ports import IndexFact
 from awe_server.store.base import Document, Put
@@ -52,18 +52,6 @@ class NodeIndexes(NodeBase):
             with contextlib.suppress(FileNotFoundError):
                 return await self._index_files.ready(path, kind)
         raise NoIndex(node_id=document["id"], kind=kind[:60])
-
-    def locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
-        """(offset, length) of a part such as `3-4` or `5`. Raises NoFile, NoIndex, BadRange."""
-        path = self._blob_path(document)
-        if kind == "size":
-            return locate_size(document["file"]["size"], part)
-        if kind not in document["indexes"]:
-            raise NoIndex(node_id=document["id"], kind=kind[:60])
-        try:
-            return self._index_files.locate(path, kind, part)
-        except FileNotFoundError as exc:
-            raise NoIndex(node_id=document["id"], kind=kind[:60]) from exc
 
     async def _locate(self, document: Document, kind: str, part: str) -> tuple[int, int]:
         if not (kind and part):

@@ -17,6 +17,7 @@ import pytest
 from awe_server.data import builder as builder_module
 from awe_server.data import worker
 from awe_server.data.builder import INLINE_BYTES, PROCESSES, IndexBuilder
+from awe_server.data.indexes import locate_in
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
 from shared_models.errors import AweError, BadRequest, Conflict, InvalidData, NoSpace, NotCuttable
@@ -61,10 +62,7 @@ async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str
     assert document["indexes"][kind]["format"] == fact.format
     assert document["indexes"][kind]["records"] == fact.records
     assert await nodes.build_index("node-1", kind) == fact
-    assert nodes.locate(document, kind, f"1-{fact.total_units}" if fact.total_units > 1 else "1") == (
-        0,
-        len(data),
-    )
+    assert locate_in(await nodes.ready(document, kind), f"1-{fact.total_units}") == (0, len(data))
 
 
 @pytest.mark.parametrize("kind", ["record", "chunkrecord"])
@@ -95,7 +93,8 @@ async def test_F_02_chunkrecord_counts_no_records_and_never_tears_a_broken_one_r
     assert await nodes.build_index("node-1", "chunkrecord") == IndexFact("chunkrecord", 4, "fastq", None)
     document = await nodes.get("node-1")
     assert document["indexes"]["chunkrecord"]["records"] is None
-    located = [nodes.locate(document, "chunkrecord", str(unit)) for unit in range(1, 5)]
+    index = await nodes.ready(document, "chunkrecord")
+    located = [locate_in(index, str(unit)) for unit in range(1, 5)]
     units = [content[offset : offset + length] for offset, length in located]
     assert b"".join(units) == content
     assert [broken in unit for unit in units] == [False, True, False, False]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from awe_server.data.downloads import CHUNK_BYTES, pick_range
+from awe_server.data.indexes import locate_in
 from awe_server.data.nodes import NodeStore
 from shared_models.errors import AweError, BadRange, BadRequest, NoIndex
 from shared_models.limits import MIB
@@ -113,8 +114,8 @@ async def test_parts_by_index_are_whole_records(nodes: NodeStore) -> None:
     download = await nodes.open_range("node-1", index="record", part="7-9")
     assert b"".join([chunk async for chunk in download.chunks]) == READS[starts[6] : starts[9]]
     document = await nodes.get("node-1")
-    assert nodes.locate(document, "record", "250") == (starts[249], len(READS) - starts[249])
-    assert nodes.locate(document, "size", "1") == (0, len(READS))
+    assert locate_in(await nodes.ready(document, "record"), "250") == (starts[249], len(READS) - starts[249])
+    assert locate_in(await nodes.ready(document, "size"), "1") == (0, len(READS))
 
 
 async def test_a_download_goes_on_when_its_node_is_replaced_or_deleted(nodes: NodeStore) -> None:

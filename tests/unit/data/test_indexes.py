@@ -16,6 +16,7 @@ from awe_server.data.indexes import (
     index_problem,
     locate_in,
     locate_size,
+    open_index,
     parse_part,
     sidecar,
     write_index,
@@ -36,7 +37,7 @@ def blob(tmp_path: Path) -> Path:
     [("1", (0, 10)), ("1-1", (0, 10)), ("2-3", (10, 16)), ("4", (26, 14)), ("1-4", (0, 40))],
 )
 def test_a_part_is_located_in_an_index_file(blob: Path, part: str, place: tuple[int, int]) -> None:
-    assert IndexFiles().locate(blob, "record", part) == place
+    assert locate_in(open_index(blob, "record"), part) == place
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_nonsense_parts_are_refused(part: str) -> None:
 
 def test_a_missing_index_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        IndexFiles().locate(tmp_path / "none", "record", "1")
+        locate_in(open_index(tmp_path / "none", "record"), "1")
 
 
 @pytest.mark.parametrize(
@@ -82,13 +83,14 @@ def test_an_index_that_fails_half_way_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_the_most_recently_used_index_files_stay_open(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_only_the_most_recently_used_index_files_stay_open(tmp_path: Path) -> None:
     files = IndexFiles()
     with mock.patch("awe_server.data.indexes._CACHED", 2):
         for name in ("a", "b", "a", "c"):
             (tmp_path / name).write_bytes(b"x")
             write_index(tmp_path / name, "line", [array("Q", [0])], 1)
-            assert files.locate(tmp_path / name, "line", "1") == (0, 1)
+            assert locate_in(await files.ready(tmp_path / name, "line"), "1") == (0, 1)
         assert {path.name for path in files._open} == {"a.line.idx", "c.line.idx"}
     files.close()
     files.close()
@@ -101,8 +103,7 @@ async def test_an_index_that_is_ready_needs_no_disk(blob: Path) -> None:
         await files.ready(blob, "line")
     await asyncio.gather(*(files.ready(blob, "record") for _ in range(3)))
     with mock.patch("awe_server.data.indexes.open_index", side_effect=AssertionError):
-        await files.ready(blob, "record")
-        assert files.locate(blob, "record", "2-3") == (10, 16)
+        assert locate_in(await files.ready(blob, "record"), "2-3") == (10, 16)
     files.close()
 
 
@@ -181,7 +182,7 @@ def test_F_02_a_damaged_index_file_is_not_believed_and_goes(
     path.write_bytes(content)
     assert index_problem(path)
     with pytest.raises(FileNotFoundError):
-        IndexFiles().locate(blob, "record", "1")
+        locate_in(open_index(blob, "record"), "1")
     assert not path.exists()
 
 
@@ -192,7 +193,7 @@ def test_an_index_of_an_older_version_is_built_anew_and_no_damage(
     path.write_bytes(b"AWEIDX01" + path.read_bytes()[8:])
     assert index_problem(path) == OUTDATED
     with pytest.raises(FileNotFoundError):
-        IndexFiles().locate(blob, "record", "1")
+        locate_in(open_index(blob, "record"), "1")
     assert not path.exists()
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
@@ -203,7 +204,7 @@ def test_an_index_of_a_file_of_another_size_is_not_believed_and_goes(blob: Path)
     assert index_problem(path, 41) == "is about 40 bytes, not about 41"
     blob.write_bytes(bytes(41))
     with pytest.raises(FileNotFoundError):
-        IndexFiles().locate(blob, "record", "1")
+        locate_in(open_index(blob, "record"), "1")
     assert not path.exists()
 
 
@@ -212,5 +213,5 @@ def test_an_index_that_the_disk_does_not_give_goes(blob: Path) -> None:
         mock.patch("awe_server.data.indexes._problem", side_effect=OSError(5, "Input/output error")),
         pytest.raises(FileNotFoundError),
     ):
-        IndexFiles().locate(blob, "record", "1")
+        locate_in(open_index(blob, "record"), "1")
     assert not sidecar(blob, "record").exists()

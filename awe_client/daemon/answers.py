@@ -38,21 +38,20 @@ class Answers:
     async def of(
         self,
         path: str,
-        work: Coroutine[Any, Any, T],
+        work: Callable[[], Coroutine[Any, Any, T]],
         *,
         moved: Callable[[], int] = _nothing,
         flush_bytes: int = 0,
     ) -> T:
-        """What `work` gives, which is done in a thread and may be left alone.
+        """What the work that `work` begins gives, which is done in a thread and may be left alone.
 
         It may take long as long as what `moved` tells grows; and if it writes so many bytes to the disk.
         Raises NotSeen if there is no answer, and what `work` raises.
         """
         root = root_of(path, self._roots) or ""
         if len(self._hung[root]) >= MAX_HUNG:
-            work.close()
             raise NotSeen(f"the shared file system at {root} does not answer")
-        asked, last = asyncio.ensure_future(work), -1
+        asked, last = asyncio.ensure_future(work()), -1
         try:
             while not asked.done() and moved() != last:
                 last = moved()

@@ -52,7 +52,7 @@ class SharedFiles:
         stop = threading.Event()
         try:
             return await self._answers.of(
-                path_of(url), file_work(self._link, stop.is_set, url, target, wanted)
+                path_of(url), partial(file_work, self._link, stop.is_set, url, target, wanted)
             )
         finally:
             stop.set()
@@ -78,7 +78,7 @@ class SharedFiles:
                 on_progress(done, length)
 
         try:
-            work = file_work(self._copy, stop.is_set, url, target, wanted, progress)
+            work = partial(file_work, self._copy, stop.is_set, url, target, wanted, progress)
             return await self._answers.of(path_of(url), work, moved=lambda: moved)
         finally:
             stop.set()
@@ -122,7 +122,7 @@ class SharedFiles:
             file = ThreadFile(lambda: self._open(url, wanted))
             ask = partial(self._answers.of, path_of(url))
             try:
-                version, size = await ask(file.use(_about))
+                version, size = await ask(partial(file.use, _about))
                 offset = asked.offset if asked.etag in ("", version) else 0
                 left = max(size - offset, 0)
                 left = left if asked.length < 0 else min(asked.length, left)
@@ -216,12 +216,12 @@ async def _blocks(
     file: ThreadFile[BinaryIO], ask: Callable[..., Awaitable[Any]], offset: int, left: int, version: str
 ) -> AsyncIterator[bytes]:
     while left > 0:
-        block = await ask(file.use(_read, offset, min(_BLOCK_BYTES, left)))
+        block = await ask(partial(file.use, _read, offset, min(_BLOCK_BYTES, left)))
         if not block:
             break
         offset, left = offset + len(block), left - len(block)
         yield block
-    await ask(file.use(_check, version))
+    await ask(partial(file.use, _check, version))
 
 
 def _read(file: BinaryIO, offset: int, length: int) -> bytes:

@@ -72,7 +72,7 @@ class Stager:
             try:
                 return await self._stage(attempt, target, found, on_progress, Folder(held, ask))
             finally:
-                await ask(file_work(held.close))
+                await ask(partial(file_work, held.close))
         except Forbidden as exc:
             raise OutOfReach(exc.message) from exc
         except NotSeen as exc:
@@ -123,7 +123,7 @@ class Folder:
         **keys: P.kwargs,
     ) -> T:
         """Do it; it is given what to leave to be closed, or to go, in the end."""
-        done: T = await self._ask(self._held.use(work, *args, **keys))
+        done: T = await self._ask(partial(self._held.use, work, *args, **keys))
         return done
 
     async def flush(
@@ -134,7 +134,7 @@ class Folder:
         **keys: P.kwargs,
     ) -> T:
         """Do what has so many bytes written to the disk first, and so may take longer."""
-        done: T = await self._ask(self._held.use(work, *args, **keys), flush_bytes=size)
+        done: T = await self._ask(partial(self._held.use, work, *args, **keys), flush_bytes=size)
         return done
 
 

@@ -1,7 +1,5 @@
 """Submit: what a new job looks like, and what is refused before anything exists."""
 
-from time import process_time
-
 import pytest
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
@@ -23,6 +21,7 @@ from shared_models.limits import (
 from shared_models.states import JobState, TaskState
 from shared_models.stored import oversize
 from tests.builders import World, a_job, changed, job_id, snapshot
+from tests.support.cost import cpu_below
 
 
 def refused(world: World, document: object) -> list[str]:
@@ -217,9 +216,8 @@ def test_S_01_a_long_chain_with_one_back_edge_is_refused_quickly_and_runs_withou
     good = job.build()
     bad = good.model_copy(deep=True)
     bad.tasks[0].dependsOn = ["t4999"]
-    began = process_time()
-    (problem,) = refused(world, bad)
-    assert process_time() - began < 2
+    with cpu_below(2):
+        (problem,) = refused(world, bad)
     assert problem.startswith("tasks: dependency cycle: t0 -> t4999 -> ")
     assert "(4989 more)" in problem
     assert len(world.submit(good).tasks) == 5_000
@@ -232,9 +230,8 @@ def test_X_01_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None
         if i:
             job.depends(f"t{i // 2}" if i > 1 else "t0")
     document = job.build()
-    began = process_time()
-    world.submit(document)
-    assert process_time() - began < 2
+    with cpu_below(2):
+        world.submit(document)
 
 
 @pytest.mark.parametrize(

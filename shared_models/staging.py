@@ -23,8 +23,3 @@ def stage_folder(target: str, task_id: TaskId, generation: int) -> str:
 def stage_name(rank: int, attempt: int) -> str:
     """Give the name of an attempt's file in that folder."""
     return f"{rank}.{attempt}"
-
-
-def stage_path(target: str, task_id: TaskId, generation: int, rank: int, attempt: int) -> str:
-    """Give the path at which an attempt stages an output that will be the file `target`."""
-    return f"{stage_folder(target, task_id, generation)}/{stage_name(rank, attempt)}"

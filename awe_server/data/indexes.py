@@ -116,11 +116,6 @@ def parse_part(part: str, units: int) -> tuple[int, int]:
     return first, last
 
 
-def locate_size(size: int, part: str) -> tuple[int, int]:
-    """(offset, length) of a part of the virtual index `size`. Raises BadRange."""
-    return locate_in(SizeUnits(size), part)
-
-
 class Units(Protocol):
     """Where the units of a file are."""
 

@@ -18,8 +18,9 @@ from awe_client.daemon.outputs import Found
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from awe_client.sdk.download_errors import OutOfReach
 from shared_models.ids import TaskId
-from shared_models.staging import stage_folder, stage_path
+from shared_models.staging import stage_folder
 from tests.support.eventually import eventually
+from tests.support.staged import stage_path
 from tests.support.tmpfs import fill, tmpfs
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,8 @@ from awe_server.data.sinks.base import SinkBusy, SinkRefused
 from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.stage import Stage
 from shared_models.ids import TaskId
-from shared_models.staging import stage_folder, stage_path
+from shared_models.staging import stage_folder
+from tests.support.staged import stage_path
 
 TASK = TaskId("job_make")
 

@@ -11,11 +11,11 @@ import pytest
 from awe_server.data.indexes import (
     OUTDATED,
     IndexFiles,
+    SizeUnits,
     UnitsDoNotCover,
     covering,
     index_problem,
     locate_in,
-    locate_size,
     open_index,
     parse_part,
     sidecar,
@@ -65,12 +65,12 @@ def test_a_missing_index_file_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_the_size_index_has_units_of_one_mib(size: int, part: str, place: tuple[int, int]) -> None:
-    assert locate_size(size, part) == place
+    assert locate_in(SizeUnits(size), part) == place
 
 
 def test_a_part_past_the_last_size_unit_is_refused() -> None:
     with pytest.raises(BadRange):
-        locate_size(MIB, "2")
+        locate_in(SizeUnits(MIB), "2")
 
 
 def test_an_index_that_fails_half_way_leaves_no_file(tmp_path: Path) -> None:

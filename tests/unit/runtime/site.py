@@ -14,8 +14,8 @@ from awe_server.scheduler.clients import register
 from awe_server.scheduler.submit import submit_job
 from shared_models.ids import JobId, TaskId
 from shared_models.parse import parse_job_document
-from shared_models.staging import stage_path
 from tests.support.eventually import eventually
+from tests.support.staged import stage_path
 from tests.unit.runtime.workshop import CLIENT, Workshop
 
 

@@ -1,7 +1,7 @@
 """Removing what is elsewhere: each place once, and nothing of a later run, whatever is away or dies."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,22 +118,6 @@ async def test_a_job_that_begins_anew_while_a_store_is_away_keeps_what_it_writes
 
 
 # ---- with real files, and a real Shock
-
-
-@pytest.fixture
-async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[SharedSite]:
-    site = SharedSite(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
-
-
-@pytest.fixture
-def shock(tmp_path: Path) -> Iterator[ShockServer]:
-    with ShockServer(tmp_path / "shock") as server:
-        yield server
 
 
 @pytest.fixture

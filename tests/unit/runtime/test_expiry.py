@@ -14,8 +14,8 @@ from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
 from awe_server.store.base import Collection, Page, Put, Query
 from shared_models.errors import JobNotFound
 from shared_models.ids import JobId
-from shared_models.staging import stage_path
 from tests.support.eventually import eventually
+from tests.support.staged import stage_path
 from tests.unit.runtime.site import Site, stream
 from tests.unit.runtime.workshop import done, task
 

@@ -1,8 +1,5 @@
 """Outputs that are made whole on a shared file system, where not everything is seen at once."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from awe_server.runtime import finish
@@ -14,16 +11,6 @@ from tests.unit.runtime.site import SharedSite
 from tests.unit.runtime.workshop import done, task
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[SharedSite]:
-    site = SharedSite(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
 
 
 async def unseen(site: SharedSite) -> JobId:

@@ -1,7 +1,5 @@
 """Indexes that a document asks for of inputs in another Shock: built there before the task starts."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,22 +10,6 @@ from tests.unit.runtime.site import SharedSite
 from tests.unit.runtime.workshop import task
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def site(tmp_path: Path, anyio_backend: str) -> AsyncIterator[SharedSite]:
-    site = SharedSite(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
-
-
-@pytest.fixture
-def shock(tmp_path: Path) -> Iterator[ShockServer]:
-    with ShockServer(tmp_path / "shock") as server:
-        yield server
 
 
 async def queued(site: SharedSite, shock: ShockServer, data: bytes) -> tuple[str, dict[str, Any]]:

@@ -6,8 +6,8 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from awe_server.api.logs import Log, Logs
 from awe_server.data.downloads import ByteReader, Download, open_reader, pick_range
+from awe_server.data.logs import Log, Logs
 
 #: Characters that stand for themselves in a quoted ASCII file name of a header.
 _PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - frozenset('"\\%')

@@ -16,12 +16,12 @@ from awe_server.api import job_list, job_look, job_submit, views
 from awe_server.api.deps import Asking, BaseUrl, Served, beside
 from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusals, refused
 from awe_server.api.job_list import JobListParameters
-from awe_server.api.logs import Logs
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
 from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
+from awe_server.data.logs import Logs
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler import jobs as verbs

@@ -6,8 +6,8 @@ import anyio
 from anyio import to_thread
 
 from awe_server.api import views
-from awe_server.api.logs import STREAMS, Log, Logs
 from awe_server.api.transfers import Transfers, in_words
+from awe_server.data.logs import STREAMS, Log, Logs
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import ACTIVE_JOBS, Context, State

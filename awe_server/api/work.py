@@ -24,12 +24,13 @@ from awe_server.api.downloads import log_response
 from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusal, refusals, refused
 from awe_server.api.exchange import Followed
 from awe_server.api.holding import holder, only_for_stock_workers
-from awe_server.api.logs import Log, Logs, keep_printed, stream_name
+from awe_server.api.logs import keep_printed, stream_name
 from awe_server.api.params import Flag, Parameters, plain_count
 from awe_server.api.transfers import Transfers, in_words
 from awe_server.api.work_parameters import WorkListParameters
 from awe_server.auth import policy
 from awe_server.auth.policy import Right
+from awe_server.data.logs import Log, Logs
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services

@@ -8,8 +8,8 @@ import orjson
 from starlette.requests import Request
 
 from awe_server.api.bodies import MAX_SMALL_BYTES, stream
-from awe_server.api.logs import STREAMS, Stream
 from awe_server.api.multipart import is_multipart, parts
+from awe_server.data.logs import STREAMS, Stream
 from shared_models.errors import BadRequest
 from shared_models.fields import MAX_INT
 from shared_models.ids import WorkunitId

@@ -7,12 +7,11 @@ no longer exist goes as well, looked for at the start and then once an hour.
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from awe_server.data.files import clean_temporary
+from awe_server.data.logs import Logs
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.sweep import sweep_every
@@ -124,7 +123,7 @@ class Expiry:
                     await self._nodes.delete(node["id"])
                 except NodeNotFound:
                     continue
-            await asyncio.to_thread(shutil.rmtree, self._logs_dir / quote(job_id, safe=""), True)
+            await Logs(self._logs_dir).remove(job_id)
 
 
 #: Times before this one mean "never".

@@ -23,6 +23,6 @@ class Services:
     cuts: "Cuts"
     root_threads: "RootThreads"
     settings: Settings
-    logs_dir: Path  #: full logs: <logs_dir>/<job id>/<workunit id>.<stdout or stderr>, removed with the job
+    logs_dir: Path  #: full logs, see data/logs.py; removed with the job
     new_id: Callable[[], str]  #: uuid4 text
     wall: Callable[[], float]  #: seconds since the epoch, for documents

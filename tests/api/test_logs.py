@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from awe_server.api.log_writer import LogWriter, put_whole
-from awe_server.api.logs import Log, Logs
+from awe_server.data.log_writer import LogWriter, put_whole
+from awe_server.data.logs import Log, Logs
 from shared_models.errors import Conflict
 from shared_models.ids import WorkunitId
 from shared_models.limits import MAX_LOG_BYTES, MAX_NOTES_CHARS
@@ -155,7 +155,7 @@ class Disk:
 @pytest.fixture
 def disk(api: Api, monkeypatch: pytest.MonkeyPatch) -> Disk:
     found = Disk(api.services.logs_dir)
-    monkeypatch.setattr("awe_server.api.log_writer.os.write", found.write)
+    monkeypatch.setattr("awe_server.data.log_writer.os.write", found.write)
     return found
 
 
@@ -248,7 +248,7 @@ async def test_another_trouble_of_the_disk_is_not_called_a_full_one(
     def broken(descriptor: int, data: bytes) -> None:
         raise OSError(errno.EIO, "broken")
 
-    monkeypatch.setattr("awe_server.api.log_writer._write", broken)
+    monkeypatch.setattr("awe_server.data.log_writer._write", broken)
     path = f"{held['path']}/stdout?attempt=1&offset=0"
     await api.refused("PUT", path, 500, "internal", content=b"x", headers=held["headers"])
     assert files(api) == {}

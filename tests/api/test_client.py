@@ -210,7 +210,7 @@ async def test_a_removed_client_loses_its_work_and_is_told_to_stop(api: Api) -> 
     await api.refused("DELETE", path, 404, "client_not_found")
 
 
-async def test_a_restarted_client_gives_its_old_work_back_at_once(api: Api) -> None:
+async def test_L_02_a_restarted_client_gives_its_old_work_back_at_once(api: Api) -> None:
     job = await api.submit()
     client = await api.register(id="node1")
     await api.checkout(client)

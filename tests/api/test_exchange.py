@@ -242,7 +242,7 @@ async def test_an_older_exchange_does_not_begin_to_wait_once_a_newer_one_came(
     assert replies[0]["superseded"] is True
 
 
-async def test_a_repeated_request_gets_the_same_grants(api: Api, native: Native) -> None:
+async def test_L_07_a_repeated_request_gets_the_same_grants(api: Api, native: Native) -> None:
     await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 5})
     first = await native.exchange(want=2)
     native.request_id -= 1
@@ -295,7 +295,9 @@ async def test_strangers_and_stale_ones_have_to_register(api: Api, native: Nativ
     await api.refused("POST", path, 409, "stale_exchange", json=native.message(incarnation="i2"))
 
 
-async def test_what_a_restarted_client_has_in_its_spool_is_still_accepted(api: Api, native: Native) -> None:
+async def test_L_02_what_a_restarted_client_has_in_its_spool_is_still_accepted(
+    api: Api, native: Native
+) -> None:
     job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "totalwork": 2})
     finished, cut_off = await native.take(2)
     report = native.report(finished)

@@ -433,7 +433,7 @@ async def test_attributes_of_an_attempt_that_lost_its_lease_never_show(api: Api,
     assert len(files_below(tmp_path)) == 1
 
 
-async def test_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tmp_path: Path) -> None:
+async def test_L_01_a_lease_lost_during_the_upload_is_noticed_at_its_end(api: Api, tmp_path: Path) -> None:
     work, lease, output = await held(api)
 
     async def slow() -> Any:

@@ -90,7 +90,7 @@ async def test_the_repeat_of_a_report_is_ok_and_changes_nothing(api: Api) -> Non
     assert before["total_completed"] == 1
 
 
-async def test_a_late_report_of_a_stock_worker_is_told_so_and_lets_it_go_on(api: Api) -> None:
+async def test_L_01_a_late_report_of_a_stock_worker_is_told_so_and_lets_it_go_on(api: Api) -> None:
     job = await api.submit()
     first, second = await api.register("a"), await api.register("b")
     late = await api.checkout(first)
@@ -116,7 +116,7 @@ async def _tick(api: Api) -> None:
     await api.services.engine.do(tick)
 
 
-async def test_a_late_report_with_attempt_and_lease_is_409(api: Api) -> None:
+async def test_L_01_a_report_with_a_wrong_lease_is_409(api: Api) -> None:
     await api.submit()
     client = await api.register()
     work = await api.checkout(client)

@@ -29,7 +29,7 @@ def unsteady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoServer]:
     server.close()
 
 
-async def test_a_server_that_went_away_and_came_back(unsteady: MongoServer) -> None:
+async def test_D_07_a_server_that_went_away_and_came_back(unsteady: MongoServer) -> None:
     store = MongoStore(unsteady.url() + QUICK)
     await store.open()
     await store.commit([Put("jobs", {"id": "before"})])
@@ -59,7 +59,7 @@ async def test_a_server_that_hangs_is_unavailable(unsteady: MongoServer) -> None
     await store.close()
 
 
-async def test_a_start_waits_for_the_server(unsteady: MongoServer) -> None:
+async def test_D_02_a_start_waits_for_the_server(unsteady: MongoServer) -> None:
     url = unsteady.url() + QUICK
     first = MongoStore(url)
     await first.open()

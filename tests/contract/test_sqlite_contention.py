@@ -70,7 +70,7 @@ async def total(store: SqliteStore) -> int:
     return (await store.find("workunits", Query(limit=1))).total
 
 
-async def test_a_long_reader_a_vacuum_and_a_dashboard_lose_no_commit(
+async def test_D_08_a_long_reader_a_vacuum_and_a_dashboard_lose_no_commit(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     path = tmp_path / "awe.sqlite"
@@ -93,7 +93,7 @@ async def test_a_long_reader_a_vacuum_and_a_dashboard_lose_no_commit(
 
 
 @pytest.mark.parametrize("lock", ["BEGIN EXCLUSIVE", "BEGIN IMMEDIATE"])
-async def test_a_foreign_write_lock_only_delays_a_commit(
+async def test_D_08_a_foreign_write_lock_only_delays_a_commit(
     store: SqliteStore, tmp_path: Path, lock: str
 ) -> None:
     with beside(tmp_path / "awe.sqlite", 60.0, lock) as other:
@@ -107,7 +107,7 @@ async def test_a_foreign_write_lock_only_delays_a_commit(
     assert await total(store) == 6 * BATCH
 
 
-async def test_reads_go_on_while_a_commit_waits(store: SqliteStore, tmp_path: Path) -> None:
+async def test_D_08_reads_go_on_while_a_commit_waits(store: SqliteStore, tmp_path: Path) -> None:
     await commits(store, 0, 1)
     with beside(tmp_path / "awe.sqlite", 60.0, "BEGIN EXCLUSIVE") as other:
         wait_until_ready(other)
@@ -121,7 +121,7 @@ async def test_reads_go_on_while_a_commit_waits(store: SqliteStore, tmp_path: Pa
     assert await total(store) == 2 * BATCH
 
 
-async def test_a_lock_held_too_long_is_unavailable_and_nothing_is_written(
+async def test_D_08_a_lock_held_too_long_is_unavailable_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "BUSY_S", 0.1)
@@ -137,7 +137,7 @@ async def test_a_lock_held_too_long_is_unavailable_and_nothing_is_written(
     await store.close()
 
 
-async def test_a_start_waits_for_a_file_that_is_held(tmp_path: Path) -> None:
+async def test_D_02_a_start_waits_for_a_file_that_is_held(tmp_path: Path) -> None:
     first = SqliteStore(tmp_path)
     await first.open()
     await first.commit([Put("jobs", {"id": f"j{n}", "state": "queued"}) for n in range(20)])
@@ -155,7 +155,9 @@ async def test_a_start_waits_for_a_file_that_is_held(tmp_path: Path) -> None:
     await second.close()
 
 
-async def test_a_start_gives_up_with_a_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_D_02_a_start_gives_up_with_a_clear_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_store, "BUSY_S", 0.1)
     first = SqliteStore(tmp_path)
     await first.open()

@@ -80,7 +80,7 @@ async def assert_refused(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
+async def test_D_04_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     acknowledged = -1
     for _ in range(3):
@@ -112,7 +112,7 @@ async def test_a_child_of_a_killed_server_does_not_keep_the_lock(tmp_path: Path,
         await store.close()
 
 
-async def test_a_start_killed_while_it_made_the_file_is_forgotten(tmp_path: Path) -> None:
+async def test_D_04_a_start_killed_while_it_made_the_file_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "awe.sqlite.new").write_bytes(b"half a database")
     await a_database(tmp_path)
     assert not (tmp_path / "awe.sqlite.new").exists()
@@ -157,7 +157,7 @@ def zeros(offset: int, count: int) -> Callable[[Path], None]:
         lambda path: path.write_bytes(random.Random(1).randbytes(path.stat().st_size)),
     ],
 )
-async def test_a_damaged_file_is_refused_and_left_alone(
+async def test_D_04_a_damaged_file_is_refused_and_left_alone(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     path = await a_database(tmp_path)
@@ -166,7 +166,7 @@ async def test_a_damaged_file_is_refused_and_left_alone(
     await assert_refused(tmp_path)
 
 
-async def test_8_kib_of_zeros_anywhere_are_noticed(tmp_path: Path) -> None:
+async def test_D_04_8_kib_of_zeros_anywhere_are_noticed(tmp_path: Path) -> None:
     path = await a_database(tmp_path / "good", 30)
     sound = path.read_bytes()
     for offset in range(4 * KIB, len(sound) - 8 * KIB, 60 * KIB):
@@ -177,7 +177,7 @@ async def test_8_kib_of_zeros_anywhere_are_noticed(tmp_path: Path) -> None:
         await assert_refused(folder)
 
 
-async def test_zeros_within_a_large_document_are_noticed(tmp_path: Path) -> None:
+async def test_D_04_zeros_within_a_large_document_are_noticed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([Put("tasks", {"id": "large", "text": "x" * 200_000})])
@@ -186,7 +186,7 @@ async def test_zeros_within_a_large_document_are_noticed(tmp_path: Path) -> None
     assert "large" in await assert_refused(tmp_path)
 
 
-async def test_a_cut_file_with_a_stale_wal_is_refused(tmp_path: Path) -> None:
+async def test_D_04_a_cut_file_with_a_stale_wal_is_refused(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         writer.kill_after(300)
     path = tmp_path / "awe.sqlite"
@@ -195,7 +195,7 @@ async def test_a_cut_file_with_a_stale_wal_is_refused(tmp_path: Path) -> None:
     await assert_refused(tmp_path)
 
 
-async def test_a_wal_without_its_file_is_refused(tmp_path: Path) -> None:
+async def test_D_04_a_wal_without_its_file_is_refused(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         writer.kill_after(3)
     (tmp_path / "awe.sqlite").unlink()

@@ -73,7 +73,7 @@ def test_a_report_repeated_after_the_crash_is_accepted_once(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_task_whose_ranks_are_all_done_is_completed_after_the_crash(
+def test_D_05_a_task_whose_ranks_are_all_done_is_completed_after_the_crash(
     env: AweEnv, client: FakeClient, point: str
 ) -> None:
     """D-05: the last report is stored, the merge of the output is not."""

@@ -79,7 +79,7 @@ def test_a_split_job_completes_with_each_rank_accepted_once(env: AweEnv, client:
 
 
 @pytest.mark.slow
-def test_no_job_stays_open_when_all_its_work_is_done(env: AweEnv, client: FakeClient) -> None:
+def test_D_05_no_job_stays_open_when_all_its_work_is_done(env: AweEnv, client: FakeClient) -> None:
     """D-05: kill within 50 ms after the last report, again and again."""
     rng = random.Random(3)
     for _ in range(15):

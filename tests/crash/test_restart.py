@@ -13,7 +13,9 @@ from tests.support.fake_client import FakeClient
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_running_work_goes_on_and_its_report_is_accepted(env: AweEnv, client: FakeClient, how: str) -> None:
+def test_D_07_running_work_goes_on_and_its_report_is_accepted(
+    env: AweEnv, client: FakeClient, how: str
+) -> None:
     """D-07: no second attempt, no lost result."""
     job_id = env.submit(plain("long"))
     (grant,) = client.fetch()
@@ -69,7 +71,7 @@ def _ignore(call: object) -> None:
         return
 
 
-def test_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
+def test_L_11_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
     """L-11 and its like: the time in which the server heard nobody is not the clients' fault."""
     env.server.stop()
     env.server.flags = ["--lease-s", "1.5"]
@@ -83,7 +85,7 @@ def test_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: Fa
     assert list(client.held) == [grant.work]
 
 
-def test_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
+def test_D_07_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
     env: AweEnv, client: FakeClient
 ) -> None:
     env.server.stop()

@@ -69,7 +69,7 @@ def test_a_data_directory_with_files_of_somebody_elses(tmp_path: Path, store: st
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeros"])
-def test_a_damaged_store(env: AweEnv, damage: str) -> None:
+def test_D_04_a_damaged_store_is_refused_in_one_line_and_not_touched(env: AweEnv, damage: str) -> None:
     for _ in range(5):
         env.submit(plain("x" * 2000, tasks=5))
     assert env.server.stop() == 0
@@ -110,7 +110,7 @@ def test_settings_come_from_flags_environment_and_file_in_this_order(env: AweEnv
     assert ended.stdout.split() == ["22.0", "9", "fair"]
 
 
-def test_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
+def test_D_02_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
     """D-02: somebody holds the database for a while; one start brings all jobs back."""
     jobs = {env.submit(plain(f"job {i}")) for i in range(20)}
     env.server.kill()

@@ -12,7 +12,7 @@ RANKS = 24
 
 
 @pytest.mark.parametrize("kills", [1, 3])
-def test_a_split_job_completes_with_each_rank_run_once(
+def test_D_07_a_split_job_completes_with_each_rank_run_once(
     new_store: Callable[[], str], tmp_path: Path, kills: int
 ) -> None:
     log = tmp_path / "starts.log"

@@ -83,7 +83,7 @@ async def test_commands_whose_daemon_and_executors_were_killed_at_once_end_with_
     assert marked(mark) == []
 
 
-async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
+async def test_L_02_a_result_survives_kill_9_and_unfinished_work_is_requeued(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     daemon = await launch()
@@ -113,7 +113,7 @@ async def test_a_result_survives_kill_9_and_unfinished_work_is_requeued(
     assert not any(path.exists() for path in leftovers)
 
 
-async def test_sigterm_drains_and_a_second_one_releases(server: FakeServer, launch: Launch) -> None:
+async def test_L_08_sigterm_drains_and_a_second_one_releases(server: FakeServer, launch: Launch) -> None:
     daemon = await launch("--slots", "1")
     mark = "mark" + secrets.token_hex(8)
     [running] = await server.add_task("bash", cmd={"args_array": ["-c", f"exec -a {mark} sleep 1000"]})

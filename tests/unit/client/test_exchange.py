@@ -32,7 +32,7 @@ async def test_registration_says_who_we_are(server: FakeServer, start: MakeDaemo
     assert profile["incarnation"] == server.exchanges[0]["incarnation"]
 
 
-async def test_request_ids_grow_by_one_and_held_work_is_listed_in_every_stage(
+async def test_L_04_request_ids_grow_by_one_and_held_work_is_listed_in_every_stage(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start(slots=1)
@@ -80,7 +80,9 @@ async def test_finished_work_is_reported_however_many_old_requests_still_wait(
         await server.result(quick, 3.0)
 
 
-async def test_grants_of_a_superseded_request_are_not_taken(server: FakeServer, start: MakeDaemon) -> None:
+async def test_L_07_grants_of_a_superseded_request_are_not_taken(
+    server: FakeServer, start: MakeDaemon
+) -> None:
     """Every reply repeats the work of all earlier ones: each attempt still runs once."""
     server.replay = True
     start(slots=2)
@@ -91,7 +93,7 @@ async def test_grants_of_a_superseded_request_are_not_taken(server: FakeServer, 
     assert set(ran.values()) == {1}
 
 
-async def test_lost_replies_lose_no_work_and_start_nothing_twice(
+async def test_L_07_lost_replies_lose_no_work_and_start_nothing_twice(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
     server.drop_replies = lambda count: count % 3 == 0
@@ -104,7 +106,7 @@ async def test_lost_replies_lose_no_work_and_start_nothing_twice(
     assert {path.read_text() for path in marks.iterdir()} == {"x\n"}
 
 
-async def test_a_discarded_attempt_is_not_reported(server: FakeServer, start: MakeDaemon) -> None:
+async def test_L_01_a_discarded_attempt_is_not_reported(server: FakeServer, start: MakeDaemon) -> None:
     start(slots=1)
     [work] = await server.add_task("sleep", "30")
     await server.until(lambda: any(x["holds"] for x in server.exchanges))
@@ -113,7 +115,7 @@ async def test_a_discarded_attempt_is_not_reported(server: FakeServer, start: Ma
     assert server.reports == []
 
 
-async def test_a_result_of_a_lost_attempt_is_refused_once_and_forgotten(
+async def test_L_01_a_result_of_a_lost_attempt_is_refused_once_and_forgotten(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start(slots=1)
@@ -138,7 +140,7 @@ async def test_a_server_that_forgot_us_is_told_again_and_work_goes_on(
     assert len({p["incarnation"] for p in server.profiles}) == 1
 
 
-async def test_results_survive_a_server_that_is_away(server: FakeServer, start: MakeDaemon) -> None:
+async def test_D_07_results_survive_a_server_that_is_away(server: FakeServer, start: MakeDaemon) -> None:
     start()
     out = server.output("out.txt")
     [work] = await server.add_task(script=["sleep 0.3; echo x > out.txt"], outputs=[out])
@@ -203,7 +205,9 @@ async def test_the_pauses_grow_while_no_server_answers(
     monkeypatch.undo()
 
 
-async def test_a_lease_is_renewed_while_a_transfer_is_slow(server: FakeServer, start: MakeDaemon) -> None:
+async def test_L_05_a_lease_is_renewed_while_a_transfer_is_slow(
+    server: FakeServer, start: MakeDaemon
+) -> None:
     server.lease_s = 0.6
     server.download_delay_s = 0.15
     start()
@@ -216,7 +220,7 @@ async def test_a_lease_is_renewed_while_a_transfer_is_slow(server: FakeServer, s
     assert max(b - a for a, b in pairwise(times)) < server.lease_s
 
 
-async def test_a_silent_foreign_host_is_the_inputs_fault_after_a_while(
+async def test_L_05_a_silent_foreign_host_is_the_inputs_fault_after_a_while(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("awe_client.daemon.transfer.FOREIGN_ATTEMPTS", 2)

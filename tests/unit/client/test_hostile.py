@@ -250,7 +250,7 @@ async def test_what_was_written_while_the_disk_was_full_is_no_success_although_t
     assert await task == 0
 
 
-async def test_removing_holds_up_no_report(
+async def test_L_05_removing_holds_up_no_report(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = threading.Event()
@@ -264,7 +264,7 @@ async def test_removing_holds_up_no_report(
         slow.set()
 
 
-async def test_no_pause_is_as_long_as_a_lease(server: FakeServer, start: MakeDaemon) -> None:
+async def test_L_05_no_pause_is_as_long_as_a_lease(server: FakeServer, start: MakeDaemon) -> None:
     server.lease_s = 1.0
     start()
     await server.until(lambda: bool(server.exchanges))

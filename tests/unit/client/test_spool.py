@@ -54,7 +54,7 @@ async def test_open_reports_are_found_by_the_next_incarnation_and_acknowledged_o
     again.close()
 
 
-async def test_a_torn_line_is_cut_off_and_an_unreadable_one_passed_over(tmp_path: Path) -> None:
+async def test_D_04_a_torn_line_is_cut_off_and_an_unreadable_one_passed_over(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     spool.add(a_report("a"))
     await spool.flush()

@@ -84,7 +84,7 @@ def blocked(what: str, server: FakeServer, shared: Path) -> tuple[Any, str, dict
 
 
 @pytest.mark.parametrize("what", ["copy", "unpack", "outputs", "shared file system"])
-async def test_a_result_is_reported_at_once_however_many_files_take_long(
+async def test_L_05_a_result_is_reported_at_once_however_many_files_take_long(
     server: FakeServer,
     start: MakeDaemon,
     tmp_path: Path,

@@ -76,7 +76,7 @@ async def test_ranks_whose_documents_a_torn_batch_lost_are_queued_again() -> Non
     assert (job_task.done, job_task.remainwork) == (1, 3)
 
 
-async def test_leases_and_clients_get_a_full_grace_after_a_restart() -> None:
+async def test_D_07_leases_and_clients_get_a_full_grace_after_a_restart() -> None:
     shop = await Workshop(lease_s=30.0).start()
     await shop.register()
     await shop.submit(task())
@@ -102,7 +102,7 @@ async def test_interrupted_effects_are_asked_for_again() -> None:
     assert not any(isinstance(effect, FinishTask) for effect in again.duties.begun)
 
 
-async def test_a_slow_store_is_waited_for() -> None:
+async def test_D_02_a_slow_store_is_waited_for() -> None:
     """D-02: never ready with an empty queue."""
     shop = await Workshop().start()
     job_id = await shop.submit(task())
@@ -128,7 +128,7 @@ async def test_a_slow_store_is_waited_for() -> None:
     assert job_id in again.engine.state.jobs
 
 
-async def test_a_damaged_store_is_refused() -> None:
+async def test_D_04_a_damaged_store_is_refused() -> None:
     class Damaged(FaultyStore):
         async def open(self) -> None:
             raise StoreCorrupt(path="/data/awe.db", detail="malformed")

@@ -60,7 +60,7 @@ def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
 class TestIncarnations:
     """L-02: a restart under the same id."""
 
-    def test_everything_of_the_old_one_is_queued_at_once_without_blame(self, world: World) -> None:
+    def test_L_02_everything_of_the_old_one_is_queued_at_once_without_blame(self, world: World) -> None:
         client = world.client()
         world.submit(a_job().task("t", parts=2))
         units = [g.unit for g in world.checkout(want=2)]
@@ -77,7 +77,7 @@ class TestIncarnations:
         assert client.total_failed == 0
         assert len(world.checkout(want=9)) == 2
 
-    def test_what_it_has_in_its_spool_goes_on(self, world: World) -> None:
+    def test_L_02_what_it_has_in_its_spool_goes_on(self, world: World) -> None:
         world.client()
         world.submit(a_job().task("t", parts=3))
         a, b, c = (g.unit for g in world.checkout(want=3))
@@ -174,7 +174,7 @@ class TestHeartbeat:
         unit = world.take()
         assert heartbeat(world.state, world.ctx, C1, [unit.id, "unknown"]).discard == ["unknown"]
 
-    def test_held_and_not_listed_is_queued_after_a_lease(self, world: World) -> None:
+    def test_L_07_held_and_not_listed_is_queued_after_a_lease(self, world: World) -> None:
         world.stock_client()
         world.submit(a_job().task("t"))
         unit = world.take()
@@ -221,7 +221,7 @@ class TestReap:
         world.pass_s(1)
         assert world.state.changes.is_empty()
 
-    def test_work_longer_than_a_lease_starts_once(self, world: World) -> None:
+    def test_L_04_work_longer_than_a_lease_starts_once(self, world: World) -> None:
         world.client()
         for i in range(2, 6):
             world.client(f"c{i}")
@@ -235,7 +235,7 @@ class TestReap:
         assert unit.attempt == 1
         assert world.done(unit) == "accepted"
 
-    def test_a_wait_longer_than_the_lease_is_no_silence(self, world: World) -> None:
+    def test_L_04_a_wait_longer_than_the_lease_is_no_silence(self, world: World) -> None:
         client = world.client()
         world.exchange(wait_s=60.0)
         world.pass_s(89)
@@ -243,7 +243,7 @@ class TestReap:
         world.pass_s(1)
         assert client.offline
 
-    def test_completed_is_terminal(self, world: World) -> None:
+    def test_L_10_completed_is_terminal(self, world: World) -> None:
         world.client()
         job = world.submit(a_job().task("t", parts=5))
         units = [g.unit for g in world.checkout(want=5)]
@@ -256,7 +256,7 @@ class TestReap:
         assert {u.state for u in units} == {WorkunitState.COMPLETED}
         assert job.open_tasks == 0
 
-    def test_steps_of_the_wall_clock_expire_nothing(self, world: World) -> None:
+    def test_L_11_steps_of_the_wall_clock_expire_nothing(self, world: World) -> None:
         client = world.client()
         world.submit(a_job().task("t"))
         unit = world.take()

@@ -57,7 +57,7 @@ def test_every_result_is_told(world: World, stored: Stored) -> None:
 class TestHolds:
     """Both sides agree on what is held after each exchange."""
 
-    def test_held_here_and_not_there_is_queued_at_once(self, world: World) -> None:
+    def test_L_07_held_here_and_not_there_is_queued_at_once(self, world: World) -> None:
         """L-07: it was granted, and the client dropped it."""
         world.client()
         world.submit(a_job().task("t", parts=2))
@@ -69,7 +69,9 @@ class TestHolds:
         assert (unit.attempt, unit.given_back, unit.failed, unit.lost) == (2, 1, 0, 0)
         assert not dropped.is_held
 
-    def test_a_grant_whose_reply_was_given_up_comes_again_as_the_same_attempt(self, world: World) -> None:
+    def test_L_07_a_grant_whose_reply_was_given_up_comes_again_as_the_same_attempt(
+        self, world: World
+    ) -> None:
         """A client that has something to report does not wait for the reply that is under way."""
         world.client()
         world.submit(a_job().task("t", parts=9))
@@ -158,7 +160,7 @@ class TestHolds:
 class TestRequestIds:
     """One current request per client; a repeat is answered the same."""
 
-    def test_a_repeat_gets_the_same_grants_and_never_others(self, world: World) -> None:
+    def test_L_07_a_repeat_gets_the_same_grants_and_never_others(self, world: World) -> None:
         world.client()
         world.submit(a_job().task("t", parts=9))
         first = world.exchange(want=3, request_id=1)

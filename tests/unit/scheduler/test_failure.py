@@ -362,7 +362,7 @@ class TestBlackHole:
 class TestLost:
     """A lease that ran out."""
 
-    def test_it_has_its_own_limit_and_no_delay(self, world: World) -> None:
+    def test_L_08_it_has_its_own_limit_and_no_delay(self, world: World) -> None:
         job, unit = start(world)
         client = world.state.clients[ClientId("c1")]
         for n in range(1, 6):
@@ -378,7 +378,7 @@ class TestLost:
         assert not client.skip
         assert client.total_failed == 0
 
-    def test_with_noretry_the_first_loss_suspends(self, world: World) -> None:
+    def test_L_08_with_noretry_the_first_loss_suspends(self, world: World) -> None:
         world.client()
         job = world.submit(a_job(noretry=True).task("t").task("u").depends("t"))
         world.take()

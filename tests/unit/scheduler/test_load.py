@@ -205,7 +205,7 @@ class TestTornBatches:
         assert job.state is JobState.FAILED_PERMANENT
         assert "exit code 42" in job.notes
 
-    def test_a_completion_is_finished(self, world: World, stored: Stored) -> None:
+    def test_D_05_a_completion_is_finished(self, world: World, stored: Stored) -> None:
         """D-05: all work is done and the job does not know."""
         world.client()
         job = world.submit(a_job().task("t"))
@@ -228,7 +228,7 @@ class TestTornBatches:
         loaded = self.torn(world, stored, lambda: world.prepare(job.tasks[0]), ("tasks",))
         assert loaded.jobs[job.id].state is JobState.QUEUED
 
-    def test_a_result_the_task_does_not_know_completes_it(self, world: World, stored: Stored) -> None:
+    def test_D_05_a_result_the_task_does_not_know_completes_it(self, world: World, stored: Stored) -> None:
         world.client()
         job = world.submit(a_job().task("t"))
         unit = world.take()

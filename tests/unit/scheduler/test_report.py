@@ -127,7 +127,9 @@ class TestMissed:
 
     @pytest.mark.parametrize("stock", [False, True])
     @pytest.mark.parametrize("how", ["lease", "restart"])
-    def test_a_result_is_accepted_and_not_done_again(self, world: World, how: str, stock: bool) -> None:
+    def test_L_01_a_result_of_who_was_missed_is_accepted_and_not_done_again(
+        self, world: World, how: str, stock: bool
+    ) -> None:
         unit = missed(world, how, stock=stock)
         r = a_report(unit, attempt=None, token=None) if stock else a_report(unit)
         assert world.report(r) == "accepted"
@@ -203,7 +205,7 @@ class TestMissed:
 class TestFencing:
     """Only the holder of the attempt is heard (L-01)."""
 
-    def test_a_zombie_is_refused_once_there_is_a_new_holder(self, world: World) -> None:
+    def test_L_01_a_zombie_is_refused_once_there_is_a_new_holder(self, world: World) -> None:
         world.client()
         world.client("c2")
         world.submit(a_job().task("t", parts=2))
@@ -226,12 +228,12 @@ class TestFencing:
         "claim",
         [{"token": "guess"}, {"attempt": 2}, {"attempt": 0}, {"token": ""}, {"attempt": None, "token": "x"}],
     )
-    def test_a_wrong_attempt_or_token_is_refused(self, world: World, claim: dict[str, object]) -> None:
+    def test_L_01_a_wrong_attempt_or_token_is_refused(self, world: World, claim: dict[str, object]) -> None:
         world.client()
         world.submit(a_job().task("t"))
         lost(world, world.take(), **claim)
 
-    def test_another_client_is_refused_even_with_the_token(self, world: World) -> None:
+    def test_L_01_another_client_is_refused_even_with_the_token(self, world: World) -> None:
         world.client()
         world.client("c2")
         world.submit(a_job().task("t"))

@@ -47,12 +47,12 @@ async def test_a_slash_at_the_end_means_nothing(api: Api) -> None:
     await api.ok("POST", "/node/", files={"upload": ("x", b"x")})
 
 
-async def test_nothing_may_be_sniffed(api: Api) -> None:
+async def test_X_08_nothing_may_be_sniffed(api: Api) -> None:
     for path in ("/job", "/nope", "/docs"):
         assert (await api.http.get(path)).headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
+async def test_X_08_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
     foreign = {"Origin": "http://evil.test"}
     await api.refused("PUT", "/queue?suspend", 403, "forbidden", headers=foreign)
     await api.refused("POST", "/job", 403, "forbidden", headers=foreign, files={"upload": ("j", b"{}")})
@@ -63,7 +63,7 @@ async def test_a_page_of_another_site_cannot_change_anything(api: Api) -> None:
 
 
 @pytest.mark.parametrize("origin", ["null", "file://", "", "null://", "http://", "127.0.0.1:8001"])
-async def test_a_page_of_no_site_cannot_change_anything(api: Api, origin: str) -> None:
+async def test_X_08_a_page_of_no_site_cannot_change_anything(api: Api, origin: str) -> None:
     """A sandboxed frame, a local file: whoever wrote it, it is not ours."""
     files = {"upload": ("j", b'{"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]}')}
     await api.refused("POST", "/job", 403, "forbidden", headers={"Origin": origin}, files=files)
@@ -129,7 +129,7 @@ async def test_a_body_that_stalls_is_given_up(api: Api, monkeypatch: pytest.Monk
     assert (await api.http.get("/job")).json()["total_count"] == 0
 
 
-async def test_no_method_or_format_is_chosen_by_the_query(api: Api) -> None:
+async def test_X_08_no_method_or_format_is_chosen_by_the_query(api: Api) -> None:
     job = await api.submit()
     await api.refused("GET", f"/job/{job['id']}?method=DELETE", 400, "unknown_parameter")
     await api.refused("GET", "/job?callback=f", 400, "unknown_parameter")

@@ -37,7 +37,7 @@ async def walk(api: Api, query: str, limit: int) -> list[str]:
         found += [row["id"] for row in page["data"]]
 
 
-async def test_pages_of_jobs_of_one_moment_show_each_once_in_every_order(api: Api) -> None:
+async def test_X_02_pages_of_jobs_of_one_moment_show_each_once_in_every_order(api: Api) -> None:
     ids = {(await api.submit(name=f"n{i % 3}", priority=i % 4 + 1))["id"] for i in range(60)}
     for order in ORDERS:
         for direction in ("asc", "desc"):
@@ -97,7 +97,7 @@ FILTERS = [
 ]  # fmt: skip
 
 
-async def test_filters_and_pages_together_give_what_filtering_everything_gives(
+async def test_X_04_filters_and_pages_together_give_what_filtering_everything_gives(
     api: Api, ninety: list[dict[str, Any]]
 ) -> None:
     for query, holds in FILTERS:
@@ -107,7 +107,7 @@ async def test_filters_and_pages_together_give_what_filtering_everything_gives(
         assert set(found) == wanted, query
 
 
-async def test_behind_the_last_page_is_an_empty_one_with_the_same_total(api: Api) -> None:
+async def test_X_04_behind_the_last_page_is_an_empty_one_with_the_same_total(api: Api) -> None:
     for _ in range(3):
         await api.submit()
     page = await get(api, "limit=2&offset=50")
@@ -118,11 +118,11 @@ async def test_behind_the_last_page_is_an_empty_one_with_the_same_total(api: Api
 @pytest.mark.parametrize(
     "query", ["limit=-1", "limit=x", "offset=-1", "limit=1e9", "direction=up", "order=acl"]
 )
-async def test_senseless_paging_is_refused(api: Api, query: str) -> None:
+async def test_X_02_senseless_paging_is_refused(api: Api, query: str) -> None:
     await api.refused("GET", f"/job?{query}", 400, "invalid_request")
 
 
-async def test_a_huge_limit_and_none_are_capped(api: Api) -> None:
+async def test_X_02_a_huge_limit_and_none_are_capped(api: Api) -> None:
     for limit in (0, 1_000_000):
         assert (await get(api, f"limit={limit}"))["limit"] == 1000
     assert (await get(api))["limit"] == 25
@@ -132,7 +132,7 @@ async def test_a_huge_limit_and_none_are_capped(api: Api) -> None:
     ("query", "hint"),
     [("stat=x", "state"), ("query&info.usr=x", "info.user"), ("acl.owner=x", ""), ("query&datatoken=x", "")],
 )
-async def test_unknown_fields_are_refused_not_ignored(api: Api, query: str, hint: str) -> None:
+async def test_X_04_unknown_fields_are_refused_not_ignored(api: Api, query: str, hint: str) -> None:
     [text] = await api.refused("GET", f"/job?{query}", 400, "unknown_parameter")
     assert hint in text
 

@@ -167,7 +167,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -
     assert await jobs(api) == 0
 
 
-async def test_a_key_makes_a_repeated_submission_one_job(api: Api) -> None:
+async def test_X_05_a_key_makes_a_repeated_submission_one_job(api: Api) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await api.ok("POST", "/job", json=ONE, headers=key)
     again = await api.ok("POST", "/job", json=ONE, headers=key)
@@ -177,7 +177,7 @@ async def test_a_key_makes_a_repeated_submission_one_job(api: Api) -> None:
     assert await jobs(api) == 2
 
 
-async def test_ten_posts_at_once_with_one_key_are_one_job(api: Api) -> None:
+async def test_X_05_ten_posts_at_once_with_one_key_are_one_job(api: Api) -> None:
     ids: list[str] = []
 
     async def post() -> None:
@@ -192,7 +192,7 @@ async def test_ten_posts_at_once_with_one_key_are_one_job(api: Api) -> None:
     assert api.app.state.once_only._busy == {}
 
 
-async def test_a_key_with_another_body_is_refused_and_names_the_job(api: Api) -> None:
+async def test_X_05_a_key_with_another_body_is_refused_and_names_the_job(api: Api) -> None:
     key = {"Idempotency-Key": "k"}
     job = await api.ok("POST", "/job", json=ONE, headers=key)
     other = {**ONE, "info": {"name": "other"}}

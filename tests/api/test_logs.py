@@ -34,7 +34,7 @@ async def put(api: Api, held: dict[str, Any], offset: int, content: bytes, strea
     return await api.ok("PUT", path, content=content, headers=held["headers"])
 
 
-async def test_a_log_grows_in_pieces_and_is_read_by_range(api: Api, held: dict[str, Any]) -> None:
+async def test_X_08_a_log_grows_in_pieces_and_is_read_by_range(api: Api, held: dict[str, Any]) -> None:
     assert (await api.http.get(f"{held['path']}/stdout")).content == b""
     assert await put(api, held, 0, b"hello ") == {"size": 6}
     assert await put(api, held, 6, b"world") == {"size": 11}

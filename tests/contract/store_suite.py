@@ -327,7 +327,7 @@ class StoreSuite:
 
     @pytest.mark.parametrize("order", ["id", "info.submittime", "state", "info.name", "nowhere"])
     @pytest.mark.parametrize("descending", [False, True])
-    async def test_pages_of_equal_keys_show_each_document_once(
+    async def test_X_02_pages_of_equal_keys_show_each_document_once(
         self, backend: Backend, order: str, descending: bool
     ) -> None:
         async with opened(backend) as store:
@@ -343,7 +343,7 @@ class StoreSuite:
                 seen += some
             assert seen == sorted((job["id"] for job in jobs), reverse=descending)
 
-    async def test_totals_count_what_the_filter_leaves(self, backend: Backend) -> None:
+    async def test_X_04_totals_count_what_the_filter_leaves(self, backend: Backend) -> None:
         async with opened(backend) as store:
             users, states = ["ann", "bob", "cat"], ["queued", "suspend", "completed"]
             jobs: list[Document] = [

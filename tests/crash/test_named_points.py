@@ -25,7 +25,7 @@ def test_a_submit_that_got_no_answer_is_there_whole_or_not_at_all(env: AweEnv, p
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_submit_repeated_with_its_key_makes_one_job(env: AweEnv, point: str) -> None:
+def test_X_05_a_submit_repeated_with_its_key_makes_one_job(env: AweEnv, point: str) -> None:
     env.server.kill_at(point)
     with pytest.raises(httpx.TransportError):
         env.http.post("/job", json=plain("once"), headers={"Idempotency-Key": "k1"})

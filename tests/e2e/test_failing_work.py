@@ -28,7 +28,7 @@ def scripted(*lines: str, **keys: Any) -> dict[str, Any]:
     return {"taskid": "0", "cmd": {"cmd_script": list(lines)}, **keys}
 
 
-def test_what_fails_on_one_client_succeeds_on_another(site: AweEnv) -> None:
+def test_Q_01_what_fails_on_one_client_succeeds_on_another(site: AweEnv) -> None:
     bad = site.start_client("--name", "bad", slots=1)
     eventually_sync(lambda: len(site.data("GET", "/client")) == 1)
     task = scripted('case "$PWD" in */client-1/*) echo broken node >&2; exit 3;; esac', "echo fine > out")
@@ -165,7 +165,7 @@ def test_always_failing_work_suspends_and_each_verb_does_what_it_says(
     assert job["resumed"] == 3
 
 
-def test_exit_code_42_is_final(site: AweEnv) -> None:
+def test_P_02_exit_code_42_is_final(site: AweEnv) -> None:
     site.start_client(slots=1)
     job_id = site.submit({"tasks": [scripted("echo never again >&2", "exit 42")]})
     job = site.wait_for(job_id, "failed-permanent")
@@ -231,7 +231,7 @@ def test_a_wrong_command_ends_its_job_and_suspends_no_client(
     assert [client["suspended"] for client in site.data("GET", "/client")] == [False] * clients
 
 
-def test_work_above_its_memory_ends_as_oom_and_suspends_its_job_with_both_numbers(site: AweEnv) -> None:
+def test_P_02_work_above_its_memory_ends_as_oom_and_suspends_its_job_with_both_numbers(site: AweEnv) -> None:
     for name in ("one", "two"):
         site.start_client("--name", name, slots=1)
     # A grandchild takes it, 200 MiB at least.

@@ -155,7 +155,7 @@ def test_files_stay_when_nobody_knows_whether_the_job_was_accepted(
 
 
 @pytest.mark.parametrize("later", [(503, "shutting_down"), (500, "internal")])
-def test_files_stay_when_an_earlier_try_was_accepted_whatever_later_ones_say(
+def test_X_05_files_stay_when_an_earlier_try_was_accepted_whatever_later_ones_say(
     awe: Awe, desk: Desk, submit_words: list[str], later: tuple[int, str]
 ) -> None:
     desk.unconfirmed = 1

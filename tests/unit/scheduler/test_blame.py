@@ -123,7 +123,7 @@ class TestOtherClientsFailToo:
 class TestOnlyChoice:
     """A client that alone could run a task that never succeeded."""
 
-    def test_it_is_not_suspended_and_the_job_is(self, world: World) -> None:
+    def test_Q_01_it_is_not_suspended_and_the_job_is(self, world: World) -> None:
         client = world.client("c1")
         world.client("elsewhere", group="other", apps=["other"])
         job = world.submit(a_job(clientgroups="default").task("t", parts=8))
@@ -245,7 +245,7 @@ class TestOutOfReach:
 
 
 class TestBlackHole:
-    """Q-01: five good clients need a second for a workunit, one fails each within 5 ms."""
+    """Five good clients need a second for a workunit, one fails each within 5 ms."""
 
     def _work(self, world: World, job: Job, bad: Client, good: list[str]) -> None:
         running = {name: (world.take(name), world.now_s + 1) for name in good}
@@ -263,7 +263,7 @@ class TestBlackHole:
                         running[name] = (grant.unit, world.now_s + 1)
             world.pass_s(0.005 if not bad.suspended else 0.2)
 
-    def test_it_is_put_aside_before_the_first_success(self, world: World) -> None:
+    def test_Q_01_it_is_put_aside_before_the_first_success(self, world: World) -> None:
         bad = world.client("bad")
         good = [f"g{i}" for i in range(5)]
         for name in good:

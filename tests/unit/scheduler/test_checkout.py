@@ -135,7 +135,7 @@ class TestFair:
         world.client()
         return world
 
-    def test_users_take_turns(self, world: World) -> None:
+    def test_Q_04_users_take_turns(self, world: World) -> None:
         world.submit(a_job().task("a", parts=100), owner="anna")
         world.submit(a_job().task("b", parts=2), owner="bob")
         assert names(world, want=5) == ["1a1", "2b1", "1a2", "2b2", "1a3"]
@@ -411,7 +411,7 @@ LEAVING: dict[str, Callable[[World], object]] = {
 class TestSkipList:
     """A workunit that failed on a client goes to another, unless there is none."""
 
-    def test_it_waits_for_another_client(self, world: World) -> None:
+    def test_Q_01_it_waits_for_another_client(self, world: World) -> None:
         world.client()
         world.client("c2")
         world.submit(a_job().task("t"))
@@ -422,7 +422,7 @@ class TestSkipList:
         assert skipped(world) == {"skip_list": 1}
         assert world.take("c2") is unit
 
-    def test_a_lone_client_gets_it_again_after_the_delay(self, world: World) -> None:
+    def test_Q_01_a_lone_client_gets_it_again_after_the_delay(self, world: World) -> None:
         world.client()
         world.submit(a_job().task("t"))
         unit = world.take()

@@ -231,7 +231,7 @@ class TestBlame:
         world.fail(world.take())
         assert not client.suspended
 
-    def test_five_in_a_row_suspend_the_client_and_its_other_work_is_queued(self, world: World) -> None:
+    def test_Q_01_five_in_a_row_suspend_the_client_and_its_other_work_is_queued(self, world: World) -> None:
         client = world.client()
         world.client("c2")
         world.submit(a_job().task("t", parts=9))
@@ -289,7 +289,7 @@ class TestBlame:
         assert len(first.blamed) == 4
         assert not second.blamed
 
-    def test_one_bad_job_does_not_suspend_a_farm(self, world: World) -> None:
+    def test_Q_01_one_bad_job_does_not_suspend_a_farm(self, world: World) -> None:
         for i in range(4):
             world.client(f"c{i}")
         jobs = [world.submit(a_job().task("bad", parts=6)) for _ in range(2)]
@@ -337,9 +337,9 @@ class TestBlame:
 
 
 class TestBlackHole:
-    """Q-01: a node where everything fails at once must not fail everything."""
+    """A node where everything fails at once must not fail everything."""
 
-    def test_it_is_put_aside_and_everything_completes(self, world: World) -> None:
+    def test_Q_01_it_is_put_aside_and_everything_completes(self, world: World) -> None:
         bad = world.client("bad")
         good = [f"g{i}" for i in range(5)]
         for name in good:
@@ -489,9 +489,9 @@ class TestReleased:
 
 
 class TestCancelled:
-    """S-08: nothing of a suspended job starts or counts."""
+    """Nothing of a suspended job starts or counts."""
 
-    def test_zero_starts_after_suspend(self, world: World) -> None:
+    def test_S_08_zero_starts_after_suspend(self, world: World) -> None:
         world.client()
         job = world.submit(a_job().task("t", parts=10))
         units = [g.unit for g in world.checkout(want=4)]

@@ -117,8 +117,10 @@ def test_a_job_that_has_ended_cannot_be_suspended(world: World, ended: str) -> N
     assert snapshot(world.state) == before
 
 
-def test_suspend_is_complete_without_any_client_also_while_inputs_are_looked_at(world: World) -> None:
-    """S-05, S-07: nobody has to answer for the verb to be done, and what comes late changes nothing."""
+def test_S_05_S_07_suspend_is_complete_without_any_client_also_while_inputs_are_looked_at(
+    world: World,
+) -> None:
+    """Nobody has to answer for the verb to be done, and what comes late changes nothing."""
     job = world.submit(a_job().task("t1").reads("in").task("t2"))
     task = job.tasks[0]
     suspend(world, job)
@@ -131,8 +133,8 @@ def test_suspend_is_complete_without_any_client_also_while_inputs_are_looked_at(
     assert world.checkout() == []
 
 
-def test_what_a_killed_attempt_reports_starts_no_other(world: World) -> None:
-    """S-08: failures after a suspend are refused; they trigger neither retry nor failure."""
+def test_S_08_what_a_killed_attempt_reports_starts_no_other(world: World) -> None:
+    """Failures after a suspend are refused; they trigger neither retry nor failure."""
     job = world.submit(a_job().task("t1", parts=10))
     world.client()
     units = [grant.unit for grant in world.checkout(want=4)]
@@ -340,8 +342,8 @@ def test_a_resumed_job_still_waits_for_its_start(world: World) -> None:
 # -- recompute and resubmit ------------------------------------------------------------------------------
 
 
-def test_recompute_makes_finished_children_wait_at_once(world: World) -> None:
-    """S-04: B and C are not handed out before A is done again; over every path of a diamond."""
+def test_S_04_recompute_makes_finished_children_wait_at_once(world: World) -> None:
+    """B and C are not handed out before A is done again; over every path of a diamond."""
     job = world.submit(a_diamond())
     run_all(world, job)
     recompute(world, job, "a")
@@ -352,7 +354,7 @@ def test_recompute_makes_finished_children_wait_at_once(world: World) -> None:
     assert [grant.task.name for grant in world.checkout("runner", 10)] == ["a"]
 
 
-def test_recompute_in_the_middle_leaves_what_comes_before_alone(world: World) -> None:
+def test_S_04_recompute_in_the_middle_leaves_what_comes_before_alone(world: World) -> None:
     job = world.submit(a_diamond())
     run_all(world, job)
     world.state.take()
@@ -618,7 +620,7 @@ def test_priority_moves_queued_work(world: World) -> None:
 
 
 @pytest.mark.parametrize("wrong", [MAX_PRIORITY + 1, -MAX_PRIORITY - 1, True, 1.5, "3"])
-def test_a_bad_priority_is_refused(world: World, wrong: Any) -> None:
+def test_Q_04_a_bad_priority_is_refused(world: World, wrong: Any) -> None:
     job = world.submit(a_job().task("t1"))
     with pytest.raises(BadRequest, match="priority must be a whole number between"):
         jobs.set_priority(world.state, world.ctx, job.id, wrong)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support import tally
 from tests.support.mongo import mongo_server, mongo_url
 from tests.support.s3 import s3_bucket, s3_server
 
@@ -50,6 +51,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(
             key=lambda item: (item.get_closest_marker("slow") is None, not item.nodeid.startswith(SHARING))
         )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker gives what it counted to the controller."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["tally"] = tally.totals()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    tally.add(getattr(node, "workeroutput", {}).get("tally", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := tally.summary(tally.totals()):
+        terminalreporter.section("kills, faults and promises")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture

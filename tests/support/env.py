@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually_sync
 from tests.support.ports import HeldPort
 from tests.support.warm import WarmAwe
@@ -22,9 +23,21 @@ LISTENING = "awe-server listening on "
 
 
 class Process:
-    """One child process; its stdout and stderr go to files, shown when a wait for it fails."""
+    """One child process; its stdout and stderr go to files, shown when a wait for it fails.
 
-    def __init__(self, argv: Sequence[str], log: Path, env: dict[str, str]) -> None:
+    Kills and stalls are counted (tally.py) under its `name`; also when it kills itself at `fault_point`.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        log: Path,
+        env: dict[str, str],
+        name: str = "process",
+        fault_point: str = "",
+    ) -> None:
+        self.name, self.fault_point = name, fault_point
+        self._is_counted = False
         self.stdout, self.stderr = log.with_suffix(".out"), log.with_suffix(".err")
         with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
             self._child = subprocess.Popen(argv, stdout=out, stderr=err, env={**os.environ, **env})
@@ -32,12 +45,14 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        return self._child.poll()
+        return self._noted(self._child.poll())
 
-    def kill(self) -> None:
-        """As a power cut would: SIGKILL, then wait."""
-        self._child.kill()
-        self._child.wait(10)
+    def kill(self, kind: str = "") -> None:
+        """As a power cut would: SIGKILL, then wait. `kind` is counted; `kill NAME` if it is not given."""
+        if self.returncode is None:
+            self._is_counted = True
+            tally.count(kind or f"kill {self.name}")
+            self._end()
 
     def stop(self, within_s: float = PATIENCE_S) -> int:
         """SIGTERM, then wait; the exit code."""
@@ -45,9 +60,12 @@ class Process:
         return self.wait(within_s)
 
     def wait(self, within_s: float = PATIENCE_S) -> int:
-        return self._child.wait(within_s)
+        code = self._child.wait(within_s)
+        self._noted(code)
+        return code
 
     def pause(self) -> None:
+        tally.count(f"stall {self.name}")
         self._child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -58,9 +76,20 @@ class Process:
 
     def end(self) -> None:
         """Whatever its state: not running afterwards."""
-        if self._child.poll() is None:
-            self._child.send_signal(signal.SIGCONT)
-            self.kill()
+        if self.returncode is None:
+            self._is_counted = True  # the end of a test, not a part of it
+            self._end()
+
+    def _end(self) -> None:
+        self._child.kill()
+        self._child.wait(10)
+
+    def _noted(self, code: int | None) -> int | None:
+        """Count it, once, if it was killed by itself."""
+        if code == -signal.SIGKILL and not self._is_counted:
+            self._is_counted = True
+            tally.count(f"kill {self.name}, {self.fault_point or 'by somebody'}")
+        return code
 
 
 class ServerProcess:
@@ -88,7 +117,8 @@ class ServerProcess:
         self._starts += 1
         self._fault.unlink(missing_ok=True)
         env = {"AWE_FAULT_POINT": f"@{self._fault}", **self._env, **env}
-        self.process = Process(self.command(), self.home / f"server-{self._starts}", env)
+        point = env["AWE_FAULT_POINT"] if not env["AWE_FAULT_POINT"].startswith("@") else ""
+        self.process = Process(self.command(), self.home / f"server-{self._starts}", env, "server", point)
         return self.process
 
     def start(self, **env: str) -> Self:
@@ -114,14 +144,16 @@ class ServerProcess:
         assert self.process is not None, "not started"
         return self.process
 
-    def kill(self) -> None:
-        self.running.kill()
+    def kill(self, kind: str = "") -> None:
+        """kill -9, counted as that kind."""
+        self.running.kill(kind)
 
     def kill_at(self, point: str) -> None:
         """Let it die at before-commit, after-commit or before-reply, from now on."""
         temporary = self._fault.with_suffix(".new")
         temporary.write_text(point)
         temporary.rename(self._fault)
+        self.running.fault_point = point
 
     def stop(self) -> int:
         return self.running.stop()
@@ -213,7 +245,7 @@ class AweEnv:
             *under, str(BIN / "awe-client"), "run", "--server", server or self.server.url,
             "--group", group, "--apps", apps, "--slots", str(slots), "--work", str(work), *flags,
         ]  # fmt: skip
-        client = Process(argv, self.home / f"client-{number}-log", self.client_env)
+        client = Process(argv, self.home / f"client-{number}-log", self.client_env, "client")
         self.clients.append(client)
         return client
 

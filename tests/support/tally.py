@@ -1,0 +1,53 @@
+"""What a run of the tests did to the system, by kind, and what the invariant checker found: the figures by
+which "nothing is ever lost" is judged.
+
+    tally.count("kill server, random moment")
+    tally.count("fault drop reply")
+    tally.totals()
+
+Kinds begin with "kill" (a process, by SIGKILL), "stall" (SIGSTOP) or "fault" (of a proxy, a disk, a file);
+anything else is only listed. May be called from several threads. Under pytest-xdist each worker gives its
+counts to the controller (conftest.py), which prints them at the end.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+CHECKED = "sites checked"  #: servers whose documents, events and answers went through the invariant checker
+LOST = "lost"  #: acknowledged jobs, results and uploads that were not there
+DOUBLED = "doubled"  #: workunits with more than one accepted result
+_FINDINGS = (CHECKED, LOST, DOUBLED)
+
+_counts: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def count(kind: str, times: int = 1) -> None:
+    """It happened, so many times."""
+    with _lock:
+        _counts[kind] += times
+
+
+def add(counts: Mapping[str, int]) -> None:
+    """Take over what another process counted."""
+    with _lock:
+        _counts.update(counts)
+
+
+def totals() -> dict[str, int]:
+    """All that was counted so far in this process, by kind."""
+    with _lock:
+        return dict(_counts)
+
+
+def summary(counts: Mapping[str, int]) -> list[str]:
+    """Lines for people: each kind, kills and faults in all, what the checker found if it looked at all."""
+    kinds = sorted(kind for kind, times in counts.items() if times and kind not in _FINDINGS)
+    lines = [f"{counts[kind]:7,} {kind}" for kind in kinds]
+    for word in ("kill", "fault"):
+        if mine := [counts[kind] for kind in kinds if kind.startswith(f"{word} ")]:
+            lines.append(f"{sum(mine):7,} {word}s in all")
+    if counts.get(CHECKED):
+        lines += [f"{counts.get(finding, 0):7,} {finding}" for finding in _FINDINGS]
+    return lines

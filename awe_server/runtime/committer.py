@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from awe_server.runtime import faults
+from awe_server.faults import reach
 from awe_server.store.base import DeleteWhere, Operation, Put, Store
 from shared_models.errors import AweError, StoreUnavailable
 
@@ -198,16 +198,16 @@ class Committer(Generic[A]):
         self.batches += 1
         self.operations += len(batch.ops)
         self._applied(batch)
-        faults.reach("before-reply")
+        reach("before-reply")
         self._flying.release()
         self._flying = None
 
     async def _try(self, ops: Sequence[Operation]) -> bool:
         try:
             if ops:
-                faults.reach("before-commit")
+                reach("before-commit")
                 await self._store.commit(ops)
-                faults.reach("after-commit")
+                reach("after-commit")
         except StoreUnavailable as exc:
             self._note_trouble(exc.message)
             return False

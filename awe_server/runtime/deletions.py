@@ -15,6 +15,7 @@ from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import DocumentPort
 from awe_server.data.sinks.base import SinkBusy, SinkRefused, SinkSilent, shown
 from awe_server.data.sinks.sinks import Sinks
+from awe_server.faults import reach
 from awe_server.runtime.delivery import Delivery
 from awe_server.scheduler.places import delivery_of, is_given
 from awe_server.scheduler.state import DeleteNodes, DeletePlaces, Effect
@@ -40,6 +41,7 @@ class Deleter:
     async def __call__(self, effect: DeleteNodes) -> None:
         """Delete what is there of it, then the note."""
         for node_id in effect.node_ids:
+            reach("before-delete")
             try:
                 await self._nodes.delete(node_id)
             except NodeNotFound:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import CannotJoin, FileFact, Unreadable
 from awe_server.data.sinks.base import SinkBusy, SinkRefused
+from awe_server.faults import reach
 from awe_server.runtime.delivered import is_uploaded, may_be_missing
 from awe_server.runtime.delivery import Delivery, sink_host, wanted_file
 from awe_server.runtime.engine import Engine
-from awe_server.runtime.faults import reach
 from awe_server.runtime.output_types import OutputTypes
 from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.finish import task_finished, task_unfinishable
@@ -208,7 +208,9 @@ class Finisher:
 
     async def _whole(self, io: Document, made: _Made) -> FileFact:
         """Put the uploaded parts of an output together; repeating it changes nothing."""
-        return await self._nodes.assemble(staging_node(io), made.parts[io["filename"]], io["header_lines"])
+        file = await self._nodes.assemble(staging_node(io), made.parts[io["filename"]], io["header_lines"])
+        reach("after-merge")
+        return file
 
     async def _make(self, task: Task, io: Document, made: _Made, notes: list[str]) -> OutputFact:
         parts, kind = made.parts[io["filename"]], io["type"]

@@ -7,6 +7,7 @@ from awe_server.data.hosts import host_of
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.sources.facts import SourceUnreachable
+from awe_server.faults import reach
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.foreign_inputs import ForeignInputs, Looked, Uncut
 from awe_server.runtime.output_nodes import OutputNodes
@@ -67,6 +68,7 @@ class Preparer:
         made = self._outputs.make(self._engine.state, task, ranks_of(task, facts))
         facts = replace(facts, outputs=made.facts)
         puts = [Put("nodes", document) for document in made.documents]
+        reach("before-cut")
         await self._engine.do_with(puts, task_prepared, effect.task_id, effect.generation, facts)
 
     def _task(self, effect: PrepareTask) -> Task | None:

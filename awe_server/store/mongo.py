@@ -22,6 +22,7 @@ from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, Wr
 from pymongo.errors import ConfigurationError, DocumentTooLarge, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from awe_server.faults import reach
 from awe_server.store.base import (
     COLLECTIONS,
     FORMAT_VERSION,
@@ -268,6 +269,7 @@ class MongoStore:
     async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
         for collection, writes in runs:
             await self._database[collection].bulk_write(writes, ordered=True, session=session)
+            reach("inside-commit")
 
     async def get(self, collection: Collection, id: str) -> Document | None:
         """One document, or None."""

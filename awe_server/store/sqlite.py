@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from awe_server.faults import reach
 from awe_server.store import sqlite_file, sqlite_query
 from awe_server.store.base import (
     INLINE_STEPS,
@@ -161,6 +162,7 @@ class SqliteStore:
         db.execute("BEGIN IMMEDIATE")
         for statement, rows in steps:
             db.executemany(statement, rows)
+            reach("inside-commit")
         db.execute("COMMIT")
         self._bound_wal(db)
 

@@ -14,8 +14,9 @@ PACKAGES = ("shared_models", "awe_server", "awe_client")
 #: Each room and the rooms it may import besides itself. Everything may import shared_models.
 MAY_IMPORT: dict[str, set[str]] = {
     "shared_models": set(),
+    "awe_server.faults": set(),
     "awe_server.scheduler": set(),
-    "awe_server.store": set(),
+    "awe_server.store": {"awe_server.faults"},
     "awe_server.data": {"awe_server.store"},
     "awe_server.auth": {"awe_server.store", "awe_server.scheduler"},
     "awe_server.runtime": {
@@ -23,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "awe_server.scheduler",
         "awe_server.data",
         "awe_server.settings",
+        "awe_server.faults",
     },
     "awe_server.web": set(),
     "awe_server.api": {

@@ -45,7 +45,10 @@ class ServerCalls:
         return views(EventView, events)
 
     async def follow_events(self, *, since: int = 0, job_id: str | None = None) -> AsyncIterator[EventView]:
-        """Yield events for ever, in order; a server that is away is waited for."""
+        """Yield events for ever, in order; a server that is away is waited for.
+
+        Numbers may begin lower after a restart: if the server's clock was set back.
+        """
         patience = Patience()
         while True:
             try:
@@ -55,5 +58,5 @@ class ServerCalls:
                 continue
             patience.restore()
             for event in events:
-                since = max(since, event.seq)
+                since = event.seq
                 yield event

@@ -1,7 +1,8 @@
 """What happened lately, in order: a bounded ring that readers follow.
 
 Numbers start at the wall clock's microseconds, so that after a restart every new event is newer than what a
-reader saw before (a million events a second would break that); they say nothing else.
+reader saw before (a million events a second would break that); they say nothing else. After a restart with a
+clock that was set back they are older: a reader who names a number that was never given is told all there is.
 """
 
 import asyncio
@@ -53,15 +54,19 @@ class EventLog:
         self._closed = True
         self._wake()
 
+    def _known(self, seq: int) -> int:
+        """The number up to which a reader knows all: 0 if it names one that was never given."""
+        return seq if seq <= self.last else 0
+
     def since(self, seq: int, *, job_id: str = "", limit: int = 1000) -> list[Event]:
         """Events newer than seq, oldest first."""
-        known = len(self._ring) - min(len(self._ring), max(0, self.last - seq))
+        known = len(self._ring) - min(len(self._ring), self.last - self._known(seq))
         newer = islice(self._ring, known, None)
         return list(islice((e for e in newer if not job_id or e.get("jobid") == job_id), limit))
 
     async def wait(self, seq: int, timeout_s: float) -> bool:
         """Wait until an event newer than seq exists; False when the time is over."""
-        if self.last > seq:
+        if self.last > self._known(seq):
             return True
         if timeout_s <= 0 or self._closed:
             return False

@@ -174,17 +174,20 @@ def _try_again(state: State, ctx: Context, unit: Workunit, kind: FailureKind) ->
     """Queue the workunit, after a delay if something failed or it goes round; a suspended job keeps it
     suspended."""
     unit.state = WorkunitState.QUEUED
-    delay_s = 0.0
-    if kind is FailureKind.RELEASED:
-        delay_s = _pause_s(unit)
-    elif kind is not FailureKind.LOST:
-        delay_s = _retry_delay_s(state, unit)
+    delay_s = own_delay_s(state, unit, kind)
     unit.not_before = ctx.wall_s + delay_s if delay_s else 0.0
     if delay_s:
         delay_retry(state, unit, ctx.now_s + delay_s)
     else:
         list_retry(state, unit)
     state.record("WR", jobid=unit.task.job.id, workid=unit.id, kind=kind.value, delay_s=delay_s)
+
+
+def own_delay_s(state: State, unit: Workunit, kind: FailureKind) -> float:
+    """How long a workunit whose last attempt ended so is kept back; it follows from what is stored of it."""
+    if kind is FailureKind.RELEASED:
+        return _pause_s(unit)
+    return 0.0 if kind is FailureKind.LOST else _retry_delay_s(state, unit)
 
 
 def _retry_delay_s(state: State, unit: Workunit) -> float:

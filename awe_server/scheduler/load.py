@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
-from awe_server.scheduler.failure import GIVEN_BACK_CAP_S, halt_job, stop_work, withdraw, withdraw_all
+from awe_server.scheduler.failure import halt_job, own_delay_s, stop_work, withdraw, withdraw_all
 from awe_server.scheduler.progress import advance_job, ranks_done
 from awe_server.scheduler.restart import descendants, set_back, standing
 from awe_server.scheduler.state import (
@@ -27,7 +27,7 @@ from awe_server.scheduler.state import (
 )
 from awe_server.scheduler.submit import take_in
 from shared_models.ids import ClientId, JobId, TaskId, WorkunitId
-from shared_models.states import JobState, TaskState, WorkunitState
+from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 from shared_models.times import parse_rfc3339, rfc3339
 
 
@@ -206,9 +206,9 @@ def _offer(state: State, ctx: Context, unit: Workunit) -> None:
         unit.state = WorkunitState.QUEUED
         state.touch_workunit(unit)
         list_retry(state, unit)
-    elif unit.not_before > ctx.wall_s:
-        longest_s = max(state.rules.retry_cap_s, unit.task.retry_delay_s or 0.0, GIVEN_BACK_CAP_S)
-        wait_s = min(unit.not_before - ctx.wall_s, longest_s)
+    elif unit.exit is not None and unit.not_before > ctx.wall_s:
+        # The clock may have been set back meanwhile: no longer than it was to wait in all.
+        wait_s = min(unit.not_before - ctx.wall_s, own_delay_s(state, unit, FailureKind(unit.exit["kind"])))
         delay_retry(state, unit, ctx.now_s + wait_s)
     else:
         list_retry(state, unit)

@@ -376,6 +376,19 @@ async def test_events_are_followed_in_order_over_an_outage() -> None:
     assert asked == ["3", "11", "11"]
 
 
+async def test_L_11_following_events_goes_on_with_lower_numbers_after_the_servers_clock_went_back() -> None:
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params["since"])
+        return envelope([{"seq": [1000, 5, 6][len(asked) - 1]}])
+
+    async with a_client(handler) as awe:
+        events = awe.follow_events()
+        assert [(await anext(events)).seq for _ in range(3)] == [1000, 5, 6]
+    assert asked == ["0", "1000", "5"]
+
+
 # --- results -------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,28 @@ def test_a_reader_gets_what_is_newer_of_its_job_and_at_most_so_many() -> None:
     assert [e["n"] for e in events.since(1_000_000_006)] == [6, 7, 8, 9]
     assert [e["n"] for e in events.since(0, job_id="b", limit=2)] == [1, 3]
     assert events.since(events.last) == []
-    assert events.since(events.last + 5) == []
+
+
+def test_L_11_who_knows_numbers_of_a_clock_that_was_ahead_gets_all_there_is() -> None:
+    """The wall clock went back before a restart: the numbers began below those that were told."""
+    events = log()
+    events.publish({"code": "X", "n": i} for i in range(3))
+    assert [e["n"] for e in events.since(events.last + 3_600_000_000)] == [0, 1, 2]
+
+
+async def test_L_11_who_waits_with_such_a_number_is_woken_by_what_comes() -> None:
+    events = log()
+    events.publish([{"code": "X"}])
+    assert await events.wait(events.last + 3_600_000_000, 5.0)
+
+
+async def test_L_11_who_follows_with_such_a_number_gets_all_and_then_each_once() -> None:
+    events = log()
+    events.publish([{"code": "X", "n": 0}])
+    followed = events.follow(events.last + 3_600_000_000)
+    assert [(await anext(followed) or {})["n"]] == [0]
+    events.publish([{"code": "X", "n": 1}])
+    assert [(await anext(followed) or {})["n"]] == [1]
 
 
 def test_the_ring_forgets_the_oldest() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from awe_server.scheduler import views
+from awe_server.scheduler.failure import GIVEN_BACK_BASE_S, GIVEN_BACK_FREE
 from awe_server.scheduler.invariants import check
 from awe_server.scheduler.jobs import resubmit_job, resume_job, suspend_job
 from awe_server.scheduler.load import LoadInput, load, load_jobs
@@ -63,6 +64,35 @@ def test_what_was_under_way_is_asked_for_again(world: World, stored: Stored) -> 
     assert set(loaded.changes.effects) == {PrepareTask(job.tasks[0].id, 1), FinishTask(job.tasks[1].id, 1)}
 
 
+@pytest.mark.parametrize("step_s", [-3600.0, -86400.0])
+def test_L_11_a_retry_is_no_later_when_the_wall_clock_went_back_over_a_restart(
+    world: World, stored: Stored, step_s: float
+) -> None:
+    world.client()
+    world.submit(a_job().task("t", retry_delay_s=2.0))
+    unit = world.take()
+    world.fail(unit)
+    stored.apply(world.state)
+    world.wall_s += step_s
+    loaded = world.reloaded(stored)
+    assert 0.0 < loaded.workunits[unit.id].due_s - world.now_s <= 2.0
+
+
+def test_L_11_a_pause_is_no_longer_when_the_wall_clock_went_back_over_a_restart(
+    world: World, stored: Stored
+) -> None:
+    """Of what was given back: its first pause is one second."""
+    world.submit(a_job().task("t"))
+    for _ in range(GIVEN_BACK_FREE + 1):
+        world.client()
+        unit = world.take()
+        world.release(unit)
+    assert unit.due_s - world.now_s == GIVEN_BACK_BASE_S
+    stored.apply(world.state)
+    world.wall_s -= 3600
+    assert world.reloaded(stored).workunits[unit.id].due_s == unit.due_s
+
+
 def test_leases_go_on_with_a_full_grace_period(world: World, stored: Stored) -> None:
     """Monotonic time starts anew with the process; reports of before are accepted."""
     world.client()
@@ -80,7 +110,7 @@ def test_leases_go_on_with_a_full_grace_period(world: World, stored: Stored) -> 
     assert world.state.clients[ClientId("c1")].offline
 
 
-def test_retry_delays_go_on_and_are_never_longer_than_the_cap(world: World, stored: Stored) -> None:
+def test_retry_delays_go_on_and_are_never_longer_than_they_were(world: World, stored: Stored) -> None:
     world.client()
     world.submit(a_job().task("t", retry_delay_s=100.0))
     unit = world.take()
@@ -89,7 +119,7 @@ def test_retry_delays_go_on_and_are_never_longer_than_the_cap(world: World, stor
     loaded = world.reloaded(stored)
     assert loaded.workunits[unit.id].due_s == world.now_s + 60
     world.wall_s -= 10 * 3600
-    assert load(stored.load_input(world.state.rules), world.ctx).workunits[unit.id].due_s == world.now_s + 300
+    assert load(stored.load_input(world.state.rules), world.ctx).workunits[unit.id].due_s == world.now_s + 100
     world.wall_s += 20 * 3600
     assert load(stored.load_input(world.state.rules), world.ctx).tasks[unit.task.id].retry
 

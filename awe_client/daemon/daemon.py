@@ -172,7 +172,7 @@ class Daemon:
         await self._workdirs.close()
         await self._sources.close()
         await self._servers.close()
-        self._spool.close()
+        await self._spool.end()
         log.info("stopped")
 
     # --- ends ------------------------------------------------------------------------------------
@@ -278,7 +278,9 @@ class Daemon:
 
     def holds(self) -> list[AttemptKey]:
         """Attempts in any stage, and finished ones of our last incarnation that are not acknowledged yet."""
-        return [*self._workshop.held_keys(), *self._spooled]
+        # Of a grant that was not understood there is nothing but its report.
+        keys = [*self._workshop.held_keys(), *self._spooled, *self._spool.unwritten]
+        return list(dict.fromkeys(keys))
 
     def want_and_free(self) -> tuple[int, FreeMessage, str]:
         """How much to ask for.

@@ -99,6 +99,7 @@ class ExchangeLoop:
         self._abandoned: dict[asyncio.Task[ReplyMessage], None] = {}  #: oldest first
         self._max_reports = MAX_REPORTS  #: in one request
         self._registrations_lost = 0  #: in a row, without an exchange that worked
+        self._disk_is_slow = False
 
     def notify(self) -> None:
         """Something is to be said: do not wait for the reply that is under way."""
@@ -185,7 +186,7 @@ class ExchangeLoop:
         if self._spool.has_fresh and self._port.has_backlog():
             await asyncio.sleep(GATHER_S)
         self._news.clear()
-        await self._spool.flush()
+        await self._write_reports()
         reports = self._some_reports()
         want, free, trouble = self._port.want_and_free()
         self._request_id += 1
@@ -208,6 +209,20 @@ class ExchangeLoop:
         if trouble:
             request["trouble"] = trouble
         return request
+
+    async def _write_reports(self) -> None:
+        """Reports go out once they are on disk.
+
+        A disk that is slow to take them must not cost us our leases: then they go with a later exchange,
+        which begins when they are there.
+        """
+        within_s = self._lease_s / 6
+        is_slow = not await self._spool.flush(within_s)
+        if is_slow:
+            self._spool.when_written(self._news.set)
+        if is_slow != self._disk_is_slow:
+            self._disk_is_slow = is_slow
+            log.warning("spool_slow" if is_slow else "spool_written", extra={"within_s": round(within_s, 1)})
 
     def _some_reports(self) -> list[ReportMessage]:
         reports: list[ReportMessage] = []

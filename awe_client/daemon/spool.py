@@ -13,7 +13,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -37,6 +41,9 @@ class Spool:
         self._size = 0
         self._lines: list[bytes] = []
         self._fresh: dict[AttemptKey, ReportMessage] = {}
+        self._flying: dict[AttemptKey, ReportMessage] = {}  #: being written
+        self._writing: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
 
     def open(self) -> list[AttemptKey]:
@@ -49,6 +56,7 @@ class Spool:
                 self._recall(line)
                 self._size += len(line)
         os.ftruncate(self._fd, self._size)
+        self._thread.submit(lambda: None)  # a thread now, for later this machine may start no more
         return list(self._durable)
 
     def _recall(self, line: bytes) -> None:
@@ -70,8 +78,8 @@ class Spool:
 
     def acknowledge(self, key: AttemptKey) -> None:
         """The server has answered this report, or nobody wants it any more."""
-        known = self._durable.pop(key, None) or self._fresh.pop(key, None)
-        if known is not None:
+        known = [open_.pop(key, None) for open_ in (self._durable, self._flying, self._fresh)]
+        if any(known):
             self._lines.append(orjson.dumps({"a": key}) + b"\n")
 
     def postpone(self, key: AttemptKey) -> None:
@@ -79,23 +87,47 @@ class Spool:
         if key in self._durable:
             self._durable[key] = self._durable.pop(key)
 
-    async def flush(self) -> None:
-        """Make everything added so far durable.
+    async def flush(self, within_s: float | None = None) -> bool:
+        """Make everything added so far durable; False if the disk takes longer than that, and goes on.
 
         If the disk refuses, the reports are sent all the same (a result is worth more than its copy), and
         the log says that they would not survive a crash.
         """
-        if not self._lines:
-            return
-        lines, fresh = self._lines, self._fresh
-        self._lines, self._fresh = [], {}
+        until = None if within_s is None else time.monotonic() + within_s
+        while self._writing is not None or self._lines:
+            if self._writing is None:
+                self._writing = asyncio.ensure_future(self._write_lines())
+            left_s = None if until is None else max(until - time.monotonic(), 0.0)
+            await asyncio.wait((self._writing,), timeout=left_s)
+            if not self._writing.done():
+                return False
+            written, self._writing = self._writing, None
+            written.result()
+        return True
+
+    def when_written(self, tell: Callable[[], None]) -> None:
+        """Call this once the disk has taken what it is busy with; at once if it is not."""
+        if self._writing is None:
+            tell()
+        else:
+            self._writing.add_done_callback(lambda _: tell())
+
+    async def _write_lines(self) -> None:
+        lines, self._lines = self._lines, []
+        self._flying, self._fresh = self._fresh, {}
+        is_over = not (self._durable or self._flying)
         try:
-            await asyncio.to_thread(self._write, b"".join(lines), bool(fresh), not (self._durable or fresh))
+            await self._in_thread(self._write, b"".join(lines), bool(self._flying), is_over)
         except OSError as exc:
             log.error("spool_not_written", extra={"path": str(self._path), "error": str(exc)})
-        self._durable.update(fresh)
+        self._durable.update(self._flying)
+        self._flying = {}
         if self._size > REWRITE_BYTES:
             await self._rewrite()
+
+    async def _in_thread(self, work: Callable[..., None], *args: Any) -> None:
+        """In a thread of our own: others may all wait for a disk that hangs."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def ready(self) -> list[ReportMessage]:
         """The reports that may be sent, oldest first."""
@@ -104,15 +136,26 @@ class Spool:
     @property
     def is_empty(self) -> bool:
         """Whether every report was acknowledged."""
-        return not (self._durable or self._fresh)
+        return not (self._durable or self._flying or self._fresh)
+
+    @property
+    def unwritten(self) -> list[AttemptKey]:
+        """The attempts whose reports may not be sent yet."""
+        return [*self._flying, *self._fresh]
 
     @property
     def has_fresh(self) -> bool:
         """Whether reports wait for a flush."""
         return bool(self._fresh)
 
+    async def end(self) -> None:
+        """Write down what is left, however long the disk takes, and close the file."""
+        await self.flush()
+        self.close()
+
     def close(self) -> None:
         """Close the file; what was acknowledged last may not be written, see above."""
+        self._thread.shutdown()
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._write(b"".join(self._lines), False, self.is_empty)
@@ -141,7 +184,7 @@ class Spool:
         """Write only what is open into a new file, and put it in the place of the old one."""
         data = b"".join(orjson.dumps({"r": report}) + b"\n" for report in self._durable.values())
         try:
-            await asyncio.to_thread(self._replace, data)
+            await self._in_thread(self._replace, data)
         except OSError as exc:
             log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import socket
+import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -218,6 +219,35 @@ async def test_L_05_a_lease_is_renewed_while_a_transfer_is_slow(
     await server.result(work)
     times = [t for t, method, path, _ in server.requests[begin - 1 :] if path.endswith("/exchange")]
     assert max(b - a for a, b in pairwise(times)) < server.lease_s
+
+
+async def test_L_05_a_disk_that_is_slow_to_take_a_result_stops_no_heartbeat(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, waiting, sync = threading.Event(), threading.Event(), os.fdatasync
+
+    def hanging(fd: int) -> None:
+        waiting.set()
+        slow.wait(20)
+        sync(fd)
+
+    server.lease_s = 0.6
+    start(slots=2)
+    [long] = await server.add_task("sleep", "30")
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    monkeypatch.setattr("awe_client.daemon.spool.os.fdatasync", hanging)
+    try:
+        [quick] = await server.add_task("true")
+        await eventually(waiting.is_set)
+        seen = len(server.exchanges)
+        # Both are listed all the time, and the result is not told before it is on disk.
+        await server.until(lambda: len(server.exchanges) >= seen + 5, 10.0)
+        assert all(len(x["holds"]) == 2 for x in server.exchanges[seen:])
+        assert quick not in server.results
+    finally:
+        slow.set()
+    assert (await server.result(quick))["outcome"] == "done"
+    assert long in server.leased
 
 
 async def test_L_05_a_silent_foreign_host_is_the_inputs_fault_after_a_while(

@@ -1,6 +1,8 @@
 """The spool: durable before sent, once, whatever a crash leaves."""
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,36 @@ async def test_a_report_is_ready_only_after_it_is_durable(
     assert [r["work"] for r in spool.ready()] == ["a", "b"]
     assert len(synced) == 1
     spool.close()
+
+
+async def test_L_05_a_slow_disk_is_waited_for_no_longer_than_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, sync = threading.Event(), os.fdatasync
+
+    def hanging(fd: int) -> None:
+        slow.wait(20)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", hanging)
+    spool = opened(tmp_path)
+    spool.add(a_report("a"))
+    spool.add(a_report("withdrawn"))
+    assert not await spool.flush(0.05)
+    spool.add(a_report("b"))
+    spool.acknowledge(("withdrawn", 1))
+    assert (spool.ready(), spool.is_empty) == ([], False)
+    assert spool.unwritten == [("a", 1), ("b", 1)]
+    written = asyncio.Event()
+    spool.when_written(written.set)
+    slow.set()
+    await written.wait()
+    assert await spool.flush(20.0)
+    assert [r["work"] for r in spool.ready()] == ["a", "b"]
+    await spool.end()
+    again = Spool(tmp_path)
+    assert again.open() == [("a", 1), ("b", 1)]
+    again.close()
 
 
 async def test_open_reports_are_found_by_the_next_incarnation_and_acknowledged_ones_are_not(

@@ -11,7 +11,8 @@ the client's, and what stood on accounts for it is taken back, when
 
 An input that a client may not read or does not see is on nobody's account: the client is fine for other work,
 and nobody may have access at all. The workunit is offered to others first. So it is with an attempt that
-filled the client's disk, which has room again without it.
+filled the client's disk, which has room again without it. An input that failed by itself (kind `input`) may
+still be one client's broken way to one host: it counts for the workunit alone, and others are asked first.
 
 With its first success a task is proven good, and only the first rule is left. Costs a report at most the
 client's own account, and a look for other clients once an account is full or a job gives up.
@@ -41,11 +42,13 @@ def blame(
     `out_of_reach`: of kind `node`, because of an input or of what it wrote. Returns why the client is to be
     put aside; "" if it is not. The caller has touched workunit and task.
     """
-    if kind not in OWN and kind is not FailureKind.NODE:
+    if kind is not FailureKind.INPUT and kind is not FailureKind.NODE and kind not in OWN:
         return ""
-    client.total_failed += 1
     skip_workunit(client, unit)
     state.touch_client(client)
+    if kind is FailureKind.INPUT:
+        return ""
+    client.total_failed += 1
     if kind is FailureKind.NODE and out_of_reach:
         return ""
     tasks_own = kind in OWN and _is_the_tasks(state, unit.task, client)

@@ -3,7 +3,7 @@
 | kind | the workunit | the client |
 |---|---|---|
 | command signal timeout oom output | `failed` + 1 | blamed, skips the workunit |
-| input | `failed` + 1 (so a missing file ends the retries) | never blamed |
+| input | `failed` + 1 (so a missing file ends the retries) | never blamed, skips the workunit |
 | node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
 | node, of an input out of its reach, or its disk filled | the same | not blamed, skips the workunit |
 | lost | `lost` + 1, own limit `max_lost` | it is offline |

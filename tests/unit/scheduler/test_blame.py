@@ -200,6 +200,46 @@ class TestOutOfReach:
         world.done(world.take("c2"))
         assert job.tasks[0].done == 1
 
+    def test_Q_01_an_input_that_one_client_cannot_fetch_is_offered_to_others_first(
+        self, world: World
+    ) -> None:
+        """What looks like the input's own fault may be a client's way to its host: whoever fails at once is
+        always free, and would end the job with its third attempt while the others are busy."""
+        bad = world.client("bad", cores=8)
+        world.client("good")
+        world.submit(a_job().task("busy"))
+        busy = world.take("good")
+        job = world.submit(a_job().task("t", parts=3))
+        world.state.take()
+        for _ in range(10):
+            world.pass_s(5)
+            for name in ("bad", "good"):
+                world.exchange(name)
+            for grant in world.checkout("bad", want=8):
+                world.fail(grant.unit, K.INPUT, message="cannot fetch http://there/x: refused")
+        assert job.state is JobState.IN_PROGRESS
+        assert [unit.failed for unit in job.tasks[0].units.values()] == [1, 1, 1]
+        assert (bad.total_failed, bad.blamed, bad.suspended) == (0, {}, False)
+        world.done(busy)
+        for _ in range(3):
+            world.done(world.take("good"))
+        assert job.state is JobState.COMPLETED
+
+    def test_an_input_that_nobody_can_fetch_ends_the_job_on_any_of_them(self, world: World) -> None:
+        names = ("c1", "c2", "c3", "c4")
+        for name in names:
+            world.client(name)
+        job = world.submit(a_job().task("t"))
+        unit = world.take("c1")
+        world.fail(unit, K.INPUT)
+        for name in ("c2", "c3"):
+            world.pass_s(5)
+            world.exchange(name)
+            assert world.checkout("c1") == []
+            world.fail(world.take(name), K.INPUT)
+        assert job.state is JobState.SUSPEND
+        assert suspended(world) == []
+
     def test_no_number_of_them_suspends_a_client(self, world: World) -> None:
         for name in ("c1", "c2"):
             world.client(name)

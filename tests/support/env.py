@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,9 +39,12 @@ class Process:
         self.name, self.fault_point = name, fault_point
         self._is_counted = False
         self.stdout, self.stderr = log.with_suffix(".out"), log.with_suffix(".err")
-        with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
-            self._child = subprocess.Popen(argv, stdout=out, stderr=err, env={**os.environ, **env})
+        self._child = self._start(argv, {**os.environ, **env})
         self.pid = self._child.pid
+
+    def _start(self, argv: Sequence[str], env: dict[str, str]) -> "subprocess.Popen[bytes]":
+        with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
+            return subprocess.Popen(argv, stdout=out, stderr=err, env=env)
 
     @property
     def returncode(self) -> int | None:
@@ -104,6 +107,7 @@ class ServerProcess:
         self._store, self.flags, self._env = store, list(flags), dict(env or {})
         self._fault = home / "fault"
         self._starts = 0
+        self.spawn: Callable[[Sequence[str], Path, dict[str, str], str, str], Process] = Process
         self.process: Process | None = None
         self.url = ""
 
@@ -118,7 +122,7 @@ class ServerProcess:
         self._fault.unlink(missing_ok=True)
         env = {"AWE_FAULT_POINT": f"@{self._fault}", **self._env, **env}
         point = env["AWE_FAULT_POINT"] if not env["AWE_FAULT_POINT"].startswith("@") else ""
-        self.process = Process(self.command(), self.home / f"server-{self._starts}", env, "server", point)
+        self.process = self.spawn(self.command(), self.home / f"server-{self._starts}", env, "server", point)
         return self.process
 
     def start(self, **env: str) -> Self:
@@ -153,7 +157,7 @@ class ServerProcess:
         temporary = self._fault.with_suffix(".new")
         temporary.write_text(point)
         temporary.rename(self._fault)
-        self.running.fault_point = point
+        self.running.fault_point = point.rpartition(" ")[2]
 
     def stop(self) -> int:
         return self.running.stop()

@@ -1,5 +1,7 @@
 """The server dies at the worst moments of a commit: what was answered stays, nothing counts twice."""
 
+import contextlib
+
 import httpx
 import pytest
 
@@ -76,7 +78,7 @@ def test_a_report_repeated_after_the_crash_is_accepted_once(
 def test_D_05_a_task_whose_ranks_are_all_done_is_completed_after_the_crash(
     env: AweEnv, client: FakeClient, point: str
 ) -> None:
-    """D-05: the last report is stored, the merge of the output is not."""
+    """The last report is stored, the merge of the output is not."""
     document = plain("merge", width=3)
     document["tasks"][0]["outputs"] = [{"filename": "out.txt"}]
     job_id = env.submit(document)
@@ -91,6 +93,39 @@ def test_D_05_a_task_whose_ranks_are_all_done_is_completed_after_the_crash(
     job = env.wait_for(job_id)
     node = job["tasks"][0]["outputs"][0]["node"]
     assert env.http.get(f"/node/{node}?download").content == b"1\n2\n3\n"
+
+
+#: Where it dies once the last report was sent: after its commit, or at the commit after that one, when the
+#: output of the task is being put together.
+BETWEEN = ["after-commit", "before-reply", "2 before-commit", "2 after-commit", "2 before-reply"]
+
+
+@pytest.mark.parametrize("point", BETWEEN)
+def test_D_05_who_dies_between_the_last_result_and_the_end_of_the_job_ends_it_at_the_next_start(
+    env: AweEnv, client: FakeClient, point: str
+) -> None:
+    document = plain("two", tasks=2)
+    document["tasks"][1]["outputs"] = [{"filename": "out.txt"}]
+    job_id = env.submit(document)
+    client.exchange(reports=[client.done(grant) for grant in client.fetch()])
+    (grant,) = client.fetch()
+    report = client.done(grant, b"result\n")
+    env.server.kill_at(point)
+    patience_s, client.patience_s = client.patience_s, 0.0
+    with contextlib.suppress(httpx.TransportError, AssertionError):
+        client.exchange(reports=[report])
+    client.patience_s = patience_s
+    assert env.server.running.wait() == -9, "it died where it was told to"
+    env.server.start()
+    # Nobody says anything to it: it ends the job by itself.
+    job = env.wait_for(job_id, within_s=30)
+    assert [task["state"] for task in job["tasks"]] == ["completed", "completed"]
+    assert not job["info"]["completedtime"].startswith("0001-")
+    assert (job["remaintasks"], job["tasks"][1]["remainwork"]) == (0, 0)
+    node = job["tasks"][1]["outputs"][0]["node"]
+    assert env.http.get(f"/node/{node}?download").content == b"result\n"
+    assert env.data("GET", f"/work/{grant.work}")["state"] == "completed"
+    assert env.data("GET", f"/client/{client.id}")["total_completed"] == 2
 
 
 def job_is_open(env: AweEnv, job_id: str) -> bool:

@@ -1,8 +1,10 @@
 """What keeps a server from starting is said in one line, with an exit code, and the data is left as it is."""
 
+import contextlib
 import os
 import sqlite3
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from tests.crash.documents import plain
 from tests.support.env import BIN, AweEnv, Process
 from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.fake_client import FakeClient
 
 
 def serve(*arguments: str, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
@@ -86,6 +89,38 @@ def test_D_04_a_damaged_store_is_refused_in_one_line_and_not_touched(env: AweEnv
     assert len(env.data("GET", "/job")) == 5
 
 
+@pytest.mark.parametrize("left", ["as it is", "no shm", "draft", "torn wal"])
+def test_D_04_what_a_kill_under_load_left_starts_clean(env: AweEnv, left: str) -> None:
+    document = plain("x" * 2000, tasks=3)
+    acknowledged = [env.submit(document)]
+    killer = threading.Timer(0.3, env.server.kill, ("kill server, while jobs are submitted",))
+    killer.start()
+    with contextlib.suppress(httpx.TransportError):
+        while True:
+            acknowledged.append(env.submit(document))
+    killer.join()
+    data = env.server.data
+    wal = data / "awe.sqlite-wal"
+    assert wal.stat().st_size
+    if left == "no shm":
+        (data / "awe.sqlite-shm").unlink()
+    elif left == "draft":
+        (data / "awe.sqlite.new").write_bytes(b"half a database")
+    elif left == "torn wal":
+        with wal.open("ab") as file:  # a page that was being written: no commit of it was acknowledged
+            file.write(b"\x17" * 5000)
+    env.server.start()
+    listed = env.data("GET", "/job?limit=1000")
+    assert {job["id"] for job in listed} >= set(acknowledged[-1000:])
+    assert all(len(job["tasks"]) == 3 for job in listed)
+    assert "Traceback" not in env.server.running.output()
+    assert env.server.stop() == 0
+    checked = subprocess.run(
+        [BIN / "awe-server", "check", "--data", str(data)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_bad_settings(tmp_path: Path) -> None:
     config = tmp_path / "awe.toml"
     config.write_text("leese_s = 3\n")
@@ -111,7 +146,7 @@ def test_settings_come_from_flags_environment_and_file_in_this_order(env: AweEnv
 
 
 def test_D_02_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> None:
-    """D-02: somebody holds the database for a while; one start brings all jobs back."""
+    """Somebody holds the database for a while; one start brings all jobs back."""
     jobs = {env.submit(plain(f"job {i}")) for i in range(20)}
     env.server.kill()
     (database,) = env.server.data.glob("*.sqlite")
@@ -129,8 +164,14 @@ def test_D_02_a_store_that_is_busy_at_the_start_is_waited_for(env: AweEnv) -> No
     holder.execute("ROLLBACK")
     holder.close()
     env.server.await_ready()
-    assert {job["id"] for job in env.data("GET", "/job?limit=100")} == jobs
-    assert all(job["registered"] for job in env.data("GET", "/job?limit=100"))
+    listed = env.data("GET", "/job?limit=100")
+    assert {job["id"] for job in listed} == jobs
+    assert all(job["registered"] for job in listed)
+    client = FakeClient(env.server.url)
+    client.register()
+    assert client.work_off() == 20, "one start is enough"
+    client.close()
+    assert {job["state"] for job in env.data("GET", "/job?limit=100")} == {"completed"}
 
 
 def test_a_standby_takes_over(env: AweEnv) -> None:

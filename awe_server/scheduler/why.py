@@ -39,6 +39,7 @@ from shared_models.states import ClientStatus, FailureKind, JobState, TaskState,
 MAX_TASK_ROWS = 50  #: tasks of a job that are explained one by one
 MAX_WORKUNIT_ROWS = 5  #: workunits of a task that are explained one by one
 MAX_NAMES = 3  #: names in one reason
+MAX_ASKED = 5  #: clients that stand for all that could run a task
 
 GIB = 2**30
 
@@ -163,7 +164,7 @@ class _Look:
         demand = demand_as_is(self._state, task)
         if demand.key not in self._demands:
             self._demands[demand.key] = self._demand(demand)
-        return self._no_disk(task, demand) or self._demands[demand.key]
+        return self._no_disk(task, demand) or f"{self._demands[demand.key]}{self._goes_first(task, demand)}"
 
     def unit(self, unit: Workunit) -> str:
         """What a workunit that was handed out before waits for."""
@@ -263,6 +264,18 @@ class _Look:
         need, free = _megabytes(task.input_bytes), _megabytes(most.free_disk_bytes)
         text = f"its inputs take {need} of disk; of the clients that could run it,"
         return f"{text} {most.name or most.id} has most: {free} free for work{_troubles(fitting)}"
+
+    def _goes_first(self, task: Task, demand: Demand) -> str:
+        """Say so if better work is ready for who could run a task."""
+        clients = self._fit(demand)[:MAX_ASKED]
+        better = (
+            other
+            for other in self._state.demand_list
+            if other.lanes and other.lanes[0].key[0] < -task.job.priority
+        )
+        if any(unfit(other, client) is None for other in better for client in clients):
+            return "; work of a higher priority goes first"
+        return ""
 
     def _name(self, client_id: str) -> str:
         client = self._state.clients.get(client_id)  # type: ignore[call-overload]

@@ -17,7 +17,7 @@ from shared_models.documents import JobDocument
 from shared_models.errors import ClientNotFound, ClientSuspended, QueueSuspended
 from shared_models.ids import ClientId
 from shared_models.messages import Free
-from shared_models.states import FailureKind
+from shared_models.states import FailureKind, JobState
 from tests.builders import GIB, PLENTY, World, a_job, a_profile, changed, snapshot
 from tests.support.cost import cpu_below
 
@@ -126,6 +126,30 @@ def test_a_new_priority_and_new_groups_count_at_the_next_checkout(world: World) 
     assert names(world) == ["1t2"]
 
 
+def test_Q_04_a_higher_priority_goes_first_however_long_the_lower_waits(world: World) -> None:
+    """Strict, as docs/job.md says: no ageing. Once there is room for it, the lower one runs."""
+    low = world.submit(a_job(priority=1).task("low", parts=10))
+    clients = ("c1", "c2", "c3", "c4")
+    for name in clients:
+        world.client(name)
+    for _ in range(300):  # five minutes
+        ready = sum(t.end_rank - t.fresh_rank for t in world.state.tasks.values() if t.job is not low)
+        if ready < 50:
+            world.submit(a_job(priority=2).task("high", parts=50))
+        for name in clients:
+            world.exchange(name)
+            (grant,) = world.checkout(name)
+            assert grant.task.name == "high"
+            world.done(grant.unit)
+        world.pass_s(1)
+    assert low.state is JobState.QUEUED
+    while low.state is not JobState.COMPLETED:
+        grants = world.checkout("c1", 20)
+        assert grants
+        for grant in grants:
+            world.done(grant.unit)
+
+
 class TestFair:
     """Among equal priority the user with the least running work goes first."""
 
@@ -139,6 +163,17 @@ class TestFair:
         world.submit(a_job().task("a", parts=100), owner="anna")
         world.submit(a_job().task("b", parts=2), owner="bob")
         assert names(world, want=5) == ["1a1", "2b1", "1a2", "2b2", "1a3"]
+
+    def test_Q_04_ten_workunits_do_not_wait_for_ten_thousand(self, world: World) -> None:
+        world.submit(a_job().task("a", parts=10_000), owner="anna")
+        held = world.checkout(want=4)
+        small = world.submit(a_job().task("b", parts=10), owner="bob")
+        rounds = 0
+        while small.state is not JobState.COMPLETED:
+            rounds += 1
+            assert rounds <= 40
+            world.done(held.pop(0).unit)
+            held += world.checkout(want=1)
 
     def test_running_work_counts_and_finished_does_not(self, world: World) -> None:
         world.submit(a_job().task("a", parts=100), owner="anna")

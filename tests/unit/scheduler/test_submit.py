@@ -4,7 +4,13 @@ import pytest
 
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.graph import find_cycle
-from awe_server.scheduler.jobs import set_datatoken, set_pipeline
+from awe_server.scheduler.jobs import (
+    recompute_job,
+    resume_job,
+    set_datatoken,
+    set_pipeline,
+    suspend_job,
+)
 from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.state import Job, PrepareTask
 from awe_server.scheduler.submit import submit_job
@@ -20,7 +26,7 @@ from shared_models.limits import (
 )
 from shared_models.states import JobState, TaskState
 from shared_models.stored import oversize
-from tests.builders import World, a_job, changed, job_id, snapshot
+from tests.builders import Stored, World, a_job, changed, job_id, snapshot
 from tests.support.cost import cpu_below
 
 
@@ -221,6 +227,23 @@ def test_S_01_a_long_chain_with_one_back_edge_is_refused_quickly_and_runs_withou
     assert problem.startswith("tasks: dependency cycle: t0 -> t4999 -> ")
     assert "(4989 more)" in problem
     assert len(world.submit(good).tasks) == 5_000
+
+
+def test_S_01_a_chain_of_5000_tasks_can_be_steered_and_loaded(world: World, stored: Stored) -> None:
+    """What walks along dependencies does not recurse."""
+    document = a_job().task("t0")
+    for i in range(1, 5_000):
+        document.task(f"t{i}").depends(f"t{i - 1}")
+    job = world.submit(document)
+    world.client()
+    world.done(world.take())
+    with cpu_below(2.0):
+        suspend_job(world.state, world.ctx, job.id)
+        resume_job(world.state, world.ctx, job.id)
+        suspend_job(world.state, world.ctx, job.id)
+        recompute_job(world.state, world.ctx, job.id, "t0")
+    assert [task.name for task in job.tasks if task.state is TaskState.QUEUED] == ["t0"]
+    assert snapshot(world.reloaded(stored)) == snapshot(world.state)
 
 
 def test_X_01_20_000_tasks_are_taken_in_within_two_seconds(world: World) -> None:

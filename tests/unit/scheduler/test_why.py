@@ -143,6 +143,23 @@ def test_busy_clients_are_counted(world: World) -> None:
     assert why(world, job) == "no live client (3 offline)"
 
 
+def test_Q_04_work_of_a_higher_priority_goes_first_and_is_said_to(world: World) -> None:
+    job = world.submit(a_job(priority=2).task("t1"))
+    world.client(cores=1)
+    other = world.submit(a_job(priority=3).task("t1", parts=3, cmd="other"))
+    busy = "1 client could run it, it is busy"
+    first = "; work of a higher priority goes first"
+    assert why(world, job).endswith(f"its turn comes when one of them asks{first}")
+    world.take()
+    assert why(world, job) == f"{busy}{first}"
+    assert why(world, other) == busy
+    jobs.set_priority(world.state, world.ctx, other.id, 2)
+    assert why(world, job) == busy
+    jobs.set_priority(world.state, world.ctx, other.id, 3)
+    jobs.set_clientgroups(world.state, world.ctx, other.id, "elsewhere")
+    assert why(world, job) == busy, "that is better work for others"
+
+
 def test_a_suspended_queue(world: World) -> None:
     job = world.submit(a_job().task("t1", parts=2, retry_delay_s=0.0))
     world.client()

@@ -273,6 +273,7 @@ def _lease(state: State, ctx: Context, client: Client, task: Task, units: list[W
         unit.checkout_s = now_s
         unit.not_before = 0.0
         unit.exit = None
+        unit.missed = False
         id = unit.id
         holds[id] = unit
         changed[id] = unit

@@ -10,7 +10,6 @@ from typing import Any
 
 from awe_server.scheduler.demands import forget_eligible
 from awe_server.scheduler.failure import Failure, end_badly, withdraw, withdraw_all
-from awe_server.scheduler.holder import RESTARTED
 from awe_server.scheduler.state import Client, Context, Document, Removal, State
 from shared_models.errors import ClientNotFound
 from shared_models.ids import ClientId, WorkunitId
@@ -59,7 +58,7 @@ def register(
         keep = _still_has(client, profile)
         for unit in [unit for id, unit in client.holds.items() if id not in keep]:
             if client.holds.get(unit.id) is unit:
-                withdraw(state, ctx, unit, RESTARTED)
+                withdraw(state, ctx, unit, "client restarted", missed=True)
         client.withdrawn = {}
         client.idle_since = ctx.wall_s
     client.offline = False
@@ -158,7 +157,8 @@ def _lose(state: State, ctx: Context, client: Client) -> None:
     _go_offline(state, ctx, client)
     while client.holds:
         unit = next(iter(client.holds.values()))
-        end_badly(state, ctx, unit, Failure(FailureKind.LOST, message=f"client {client.id} was lost"))
+        message = f"client {client.id} was lost"
+        end_badly(state, ctx, unit, Failure(FailureKind.LOST, message=message, missed=True))
 
 
 def _still_has(client: Client, profile: Document) -> set[WorkunitId]:

@@ -271,6 +271,7 @@ class Workunit:
         "input_failures",
         "kept",
         "lost",
+        "missed",
         "node_failures",
         "not_before",
         "notes",
@@ -300,6 +301,7 @@ class Workunit:
         self.done_time = 0.0
         self.notes = ""
         self.exit: Document | None = None
+        self.missed = False  #: the last attempt ended without its client's doing: lease ran out, or restarted
         self.perf: Document | None = None
         self.outputs: list[Document] | None = None
         self.kept = ""  #: node of what its last failed attempt left; "" = nothing is kept

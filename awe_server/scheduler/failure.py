@@ -52,6 +52,7 @@ class Failure:
     message: str = ""
     stderr_tail: str = ""
     out_of_reach: bool = False  #: an input, of this client
+    missed: bool = False  #: without its client's doing, which may still say how it ended
 
     def document(self) -> Document:
         """The `exit` of a workunit's document."""
@@ -69,6 +70,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     task = unit.task
     state.end_lease(unit, ctx.wall_s)
     unit.exit = failure.document()
+    unit.missed = failure.missed
     unit.notes = failure.message[:MAX_NOTES_CHARS]
     unit.done_time = ctx.wall_s
     state.touch_workunit(unit)
@@ -89,10 +91,10 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
             put_aside(state, ctx, client, broken)
 
 
-def withdraw(state: State, ctx: Context, unit: Workunit, message: str) -> None:
+def withdraw(state: State, ctx: Context, unit: Workunit, message: str, *, missed: bool = False) -> None:
     """Take a leased workunit back with nobody to blame and queue it again; its holder is told to discard."""
     state.end_lease(unit, ctx.wall_s, withdrawn=True)
-    end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message))
+    end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message, missed=missed))
 
 
 def withdraw_all(state: State, ctx: Context, client: Client, message: str) -> None:

@@ -3,9 +3,7 @@
 from awe_server.scheduler.state import State, Workunit
 from shared_models.errors import LeaseLost, WorkunitNotFound
 from shared_models.ids import WorkunitId, split_workunit_id
-from shared_models.states import FailureKind, WorkunitState
-
-RESTARTED = "client restarted"  #: why a lease was withdrawn that the restart of its holder ended
+from shared_models.states import WorkunitState
 
 
 def check_holder(
@@ -39,18 +37,8 @@ def may_report(
     state: State, unit: Workunit, client_id: str | None, attempt: int | None, token: str | None
 ) -> bool:
     """Whether this is the holder, or who was missed and whose work nobody has taken since."""
-    is_open = unit.state is WorkunitState.CHECKOUT or (
-        unit.state is WorkunitState.QUEUED and was_missed(unit)
-    )
+    is_open = unit.state is WorkunitState.CHECKOUT or (unit.state is WorkunitState.QUEUED and unit.missed)
     return is_open and _is_last_attempt(state, unit, client_id, attempt, token)
-
-
-def was_missed(unit: Workunit) -> bool:
-    """Whether the last attempt ended without its client's doing: its lease ran out, or it was restarted."""
-    how = unit.exit or {}
-    return how.get("kind") == FailureKind.LOST or (
-        how.get("kind") == FailureKind.RELEASED and how.get("message") == RESTARTED
-    )
 
 
 def _is_last_attempt(

@@ -299,6 +299,8 @@ def _workunit(ctx: Context, task: Task, document: Document) -> Workunit:
     unit.node_failures = document["_node_failures"]
     unit.given_back = document["_given_back"]
     unit.blamed = document["_blamed"]
+    was_lost = (document["exit"] or {}).get("kind") == FailureKind.LOST
+    unit.missed = document.get("_missed", was_lost)  # older documents say only that
     unit.kept = document.get("kept", "")
     unit.checkout_s = ctx.now_s
     for key in ("checkout_time", "done_time", "not_before"):

@@ -77,6 +77,7 @@ def _hold_again(state: State, client: Client, unit: Workunit) -> None:
     else:
         unit.given_back = max(0, unit.given_back - 1)
     unit.exit = None
+    unit.missed = False
     unit.state = WorkunitState.CHECKOUT
     client.holds[unit.id] = unit
     client.withdrawn.pop(unit.id, None)

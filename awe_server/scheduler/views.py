@@ -113,6 +113,7 @@ def unit_document(unit: Workunit) -> Document:
         "_input_failures": unit.input_failures,
         "_node_failures": unit.node_failures,
         "_given_back": unit.given_back,
+        "_missed": unit.missed,
         "_blamed": unit.blamed,
     }
 
@@ -175,6 +176,7 @@ def _pristine(job_id: str, task_id: str, rank: int, state: WorkunitState, genera
         "_input_failures": 0,
         "_node_failures": 0,
         "_given_back": 0,
+        "_missed": False,
         "_blamed": {},
     }
 

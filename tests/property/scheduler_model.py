@@ -101,6 +101,44 @@ def operations(state: State, changes: Changes) -> Operations:
     return found
 
 
+def picture(state: State, now_s: float) -> dict[str, Any]:
+    """What people are shown of a state, from the documents of the API; Reference.picture gives the same."""
+    documents = [views.client_document(client) for client in state.clients.values()]
+    return {
+        "queue": state.queue_suspended,
+        "jid": state.last_jid,
+        "jobs": {
+            job.id: (shown["state"], job.priority, shown["lastfailed"], shown["remaintasks"])
+            for job in state.jobs.values()
+            if (shown := views.job_document(job))
+        },
+        "tasks": {
+            task.id: (
+                shown["state"], shown["generation"], shown["totalwork"], shown["remainwork"],
+                task.preparing, task.finishing,
+            )
+            for task in state.tasks.values()
+            if (shown := views.task_document(task))
+        },
+        "work": {
+            unit.id: (
+                shown["state"], shown["attempt"], shown["client"], shown["failed"], shown["lost"],
+                max(unit.due_s - now_s, 0.0),
+            )
+            for unit in state.workunits.values()
+            if (shown := views.unit_document(unit))
+        },
+        "clients": {
+            shown["id"]: (
+                shown["Status"], sorted(state.clients[shown["id"]].holds), sorted(shown["skip_work"]),
+                shown["suspended"], shown["total_checkout"], shown["total_completed"],
+                shown["total_failed"], shown["consecutive_failures"],
+            )
+            for shown in documents
+        },
+    }  # fmt: skip
+
+
 @dataclass
 class FakeClient:
     """What a client remembers, whether or not the server agrees."""

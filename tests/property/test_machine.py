@@ -1,6 +1,7 @@
 """Random commands against the scheduler: whatever people, clients, networks and restarts do, and in whatever
 order, every invariant holds, nothing is lost or done twice, and a restart at any moment changes nothing.
 
+Each command goes to the reference model (reference_model.py) as well, and both give the same answer.
 After each step the batch goes to a store as the engine would write it, `invariants.check` runs, the history
 is compared with the step before, and the state is loaded from the store and compared with the live one. At
 the end somebody repairs what can be repaired, and all that was submitted must complete.
@@ -9,8 +10,9 @@ HYPOTHESIS_PROFILE=long looks longer and elsewhere each time.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from awe_server.scheduler import clients, jobs, queue, suspension
-from awe_server.scheduler.checkout import checkout
-from awe_server.scheduler.exchange import exchange
+from awe_server.scheduler.checkout import Grant, checkout
+from awe_server.scheduler.exchange import ExchangeReply, exchange
 from awe_server.scheduler.facts import InputFact, OutputFact, TaskFacts
 from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.queue import queue_counts
@@ -49,7 +51,12 @@ from shared_models.messages import ExchangeRequest, Free, Report
 from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 from shared_models.times import rfc3339
 from tests.builders import GIB, PLENTY, a_job, a_profile, job_id
-from tests.property.scheduler_model import FakeClient, Server
+from tests.property.reference_model import Reference, Refused
+from tests.property.reference_views import counts
+from tests.property.reference_views import picture as reference_picture
+from tests.property.scheduler_model import FakeClient, Server, picture
+
+T = TypeVar("T")
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
@@ -118,6 +125,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.clients: list[FakeClient] = []
         self.ticked = True
         self.eager = False  #: effects are carried out at once
+        self.moody = False  #: every command fails
         self.quiet: set[str] = set()  #: acts that do not happen in this run
         self.sound = False  #: nothing was found so far
         self.batch: list[str] | None = None  #: verbs of a batch that is still gathering
@@ -125,16 +133,35 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         fair=st.booleans(),
         eager=st.sampled_from((True, True, False)),
+        moody=st.sampled_from((False, False, True)),
         natives=st.integers(0, 2),
         stocks=st.integers(0, 2),
         quiet=st.sets(st.sampled_from(sorted(set(ACTS) - {"work"}))),
         first=st.lists(st.tuples(infos, st.lists(tasks, min_size=1, max_size=4)), min_size=1, max_size=2),
     )
     def start(
-        self, fair: bool, eager: bool, natives: int, stocks: int, quiet: set[str], first: list[Any]
+        self,
+        fair: bool,
+        eager: bool,
+        moody: bool,
+        natives: int,
+        stocks: int,
+        quiet: set[str],
+        first: list[Any],
     ) -> None:
         self.server = Server(State(replace(RULES, policy="fair" if fair else "fcfs")))
+        self.reference = Reference(
+            lease_s=RULES.lease_s,
+            max_work_failure=RULES.max_work_failure,
+            max_client_failure=RULES.max_client_failure,
+            max_lost=RULES.max_lost,
+            retry_base_s=RULES.retry_base_s,
+            retry_cap_s=RULES.retry_cap_s,
+            fair=fair,
+        )
+        self.reference.now = self.now_s
         self.eager = eager
+        self.moody = moody
         self.quiet = quiet
         for _ in range(natives):
             self.add_client(native=True, group="a", cores=4)
@@ -154,9 +181,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def submit(
         self, info: Document, specs: list[Document], owner: str, key: str, later_s: int, torn_at: int
     ) -> None:
-        if later_s:
-            info = {**info, "start_at": rfc3339(self.wall_s + later_s)}
-        self._submit(info, specs, owner, key, torn_at)
+        self._submit(info, specs, owner, key, later_s, torn_at)
 
     @rule(
         acts=st.lists(st.tuples(st.sampled_from(ACTS), pick, pick, pick), min_size=1, max_size=12),
@@ -189,14 +214,56 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tokens += 1
         return f"token-{self.tokens}"
 
+    def both(
+        self, real: Callable[[], T], ours: Callable[[], Any], told: Callable[[T], Any] = lambda answer: answer
+    ) -> T:
+        """Give one command to both schedulers: the same answer, or the same refusal, which is raised.
+
+        `told` is what of the real one's answer the other one says as well.
+        """
+        refusal: AweError | None = None
+        said: Any
+        try:
+            answer = real()
+            said = told(answer)
+        except AweError as exc:
+            refusal, said = exc, f"refused: {exc.code}"
+        expected: Any
+        try:
+            expected = ours()
+        except Refused as exc:
+            expected = f"refused: {exc}"
+        assert said == expected, f"the answer is {said}, the reference model's {expected}"
+        if refusal is not None:
+            raise refusal
+        return answer
+
+    def same(self) -> None:
+        """People would be shown the same of both."""
+        real, ours = picture(self.state, self.now_s), reference_picture(self.reference)
+        wrong = {
+            part: {
+                key: (held.get(key), ours[part].get(key))
+                for key in {*held, *ours[part]}
+                if held.get(key) != ours[part].get(key)
+            }
+            if isinstance(held, dict)
+            else (held, ours[part])
+            for part, held in real.items()
+            if held != ours[part]
+        }
+        assert not wrong, f"the state is not the reference model's: {wrong}"
+
     def settle(self, *verbs: str, torn_at: int | None = None) -> None:
         """Commit what the step changed and look at everything."""
         self.sound = False
+        self.same()
         if self.batch is not None:
             self.batch += verbs
             self.server.check()
             return
         self.server.commit(verbs, torn_at, self.ctx)
+        self.reference.committed()
         if self.ticked:
             self.server.check_reload(self.ctx)
         self.sound = True
@@ -227,17 +294,28 @@ class SchedulerMachine(RuleBasedStateMachine):
     # -- people ----------------------------------------------------------------------------------------------
 
     def _submit(
-        self, info: Document, specs: list[Document], owner: str = "", key: str = "", torn_at: int = 0
+        self,
+        info: Document,
+        specs: list[Document],
+        owner: str = "",
+        key: str = "",
+        later_s: int = 0,
+        torn_at: int = 0,
     ) -> None:
-        document = a_job(**info)
+        document = a_job(**info, **({"start_at": rfc3339(self.wall_s + later_s)} if later_s else {}))
         for i, spec in enumerate(specs):
             _add_task(document, i, spec, specs)
+        plain = [_plain(i, spec, specs) for i, spec in enumerate(specs)]
         self.submitted += 1
         known = self.state.idempotency.get((owner, key)) if key else None
         id = job_id(self.submitted)
         try:
-            job = submit_job(
-                self.state, self.ctx, document.build(), job_id=id, owner=owner, idempotency_key=key
+            job = self.both(
+                lambda: submit_job(
+                    self.state, self.ctx, document.build(), job_id=id, owner=owner, idempotency_key=key
+                ),
+                lambda: self.reference.submit(id, plain, owner=owner, key=key, later_s=later_s, **info),
+                lambda job: (job.id, job.jid),
             )
         except AweError:
             assert self.unchanged()
@@ -262,28 +340,39 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert not [id for id in left if id.startswith(job.id)]
 
     def _steer(self, job: Job, verb: str, was: JobState, c: int) -> None:
-        state, ctx = self.state, self.ctx
+        state, ctx, other, id = self.state, self.ctx, self.reference, job.id
+
+        def verb_on_both(real: Callable[[], Any], ours: Callable[[], None]) -> None:
+            self.both(real, ours, lambda _: None)
+
         match verb:
             case "suspend":
-                jobs.suspend_job(state, ctx, job.id, "by hand")
+                verb_on_both(
+                    lambda: jobs.suspend_job(state, ctx, id, "by hand"), lambda: other.suspend_job(id)
+                )
                 assert job.state is JobState.SUSPEND
             case "resume":
-                jobs.resume_job(state, ctx, job.id)
+                verb_on_both(lambda: jobs.resume_job(state, ctx, id), lambda: other.resume_job(id))
                 assert was is JobState.SUSPEND
                 assert job.state in ACTIVE_JOBS | {JobState.COMPLETED}
             case "recompute":
                 task = job.tasks[c % len(job.tasks)]
-                jobs.recompute_job(state, ctx, job.id, task.name)
+                verb_on_both(
+                    lambda: jobs.recompute_job(state, ctx, id, task.name),
+                    lambda: other.recompute_job(id, task.index),
+                )
                 assert task.generation > 1
                 assert not any(t.done for t in descendants(task))
             case "resubmit":
-                jobs.resubmit_job(state, ctx, job.id)
+                verb_on_both(lambda: jobs.resubmit_job(state, ctx, id), lambda: other.resubmit_job(id))
                 assert not any(task.done for task in job.tasks)
             case "delete":
-                jobs.delete_job(state, ctx, job.id)
+                verb_on_both(lambda: jobs.delete_job(state, ctx, id), lambda: other.delete_job(id, False))
                 assert job.state is JobState.DELETED
             case "remove":
-                jobs.delete_job(state, ctx, job.id, full=True)
+                verb_on_both(
+                    lambda: jobs.delete_job(state, ctx, id, full=True), lambda: other.delete_job(id, True)
+                )
                 assert job.id not in state.jobs
             case _:
                 jobs.recover_job(state, ctx, job.id)
@@ -296,12 +385,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         match b % 5:
             case 0 | 1:
                 jobs.set_priority(self.state, self.ctx, job.id, c % 5)
+                self.reference.set_priority(job.id, c % 5)
             case 2:
                 jobs.set_clientgroups(self.state, self.ctx, job.id, GROUPS[c % len(GROUPS)])
+                self.reference.set_clientgroups(job.id, GROUPS[c % len(GROUPS)])
             case 3 if c % 4 == 0:
                 task = job.tasks[c % len(job.tasks)]
                 runs = task.state in RUNNING_TASKS and not task.finishing
                 cut_is_void(self.state, self.ctx, task.id, task.generation, "input was replaced")
+                self.reference.cut_is_void(task.id, task.generation)
                 assert task.state is TaskState.SUSPEND or not runs
             case 3:
                 jobs.set_expiration(self.state, self.ctx, job.id, f"{c}H")
@@ -312,28 +404,40 @@ class SchedulerMachine(RuleBasedStateMachine):
     def switch_queue(self, a: int, b: int, c: int) -> None:
         """Mostly on."""
         (queue.suspend_queue if a % 3 == 0 else queue.resume_queue)(self.state, self.ctx)
+        self.reference.suspended = a % 3 == 0
         self.settle()
 
     def steer_client(self, a: int, b: int, c: int) -> None:
         """A verb on a client."""
         if not self.clients:
             return
-        state, ctx, id = self.state, self.ctx, self.a_client(a).id
+        state, ctx, id, other = self.state, self.ctx, self.a_client(a).id, self.reference
         try:
             match b % 8:
                 case 0 | 1:
-                    suspension.suspend_client(state, ctx, id)
+                    self.both(
+                        lambda: suspension.suspend_client(state, ctx, id),
+                        lambda: other.suspend_client(id),
+                        lambda _: None,
+                    )
                     assert not state.clients[id].holds
                 case 2 | 3 | 4:
-                    suspension.resume_client(state, ctx, id)
+                    self.both(
+                        lambda: suspension.resume_client(state, ctx, id),
+                        lambda: other.resume_client(id),
+                        lambda _: None,
+                    )
                     assert not state.clients[id].blamed
                 case 5:
-                    suspension.suspend_all(state, ctx)
+                    self.both(lambda: suspension.suspend_all(state, ctx), other.suspend_all)
                     assert not state.running
                 case 6:
-                    suspension.resume_all(state, ctx)
+                    self.both(lambda: suspension.resume_all(state, ctx), other.resume_all)
                 case _:
-                    suspension.remove_client(state, ctx, id)
+                    self.both(
+                        lambda: suspension.remove_client(state, ctx, id),
+                        lambda: other.remove_client(id),
+                    )
         except AweError:
             assert self.unchanged()
         self.settle(torn_at=c)
@@ -341,6 +445,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def look(self, a: int, b: int, c: int) -> None:
         """Views change nothing, and explain everything that waits."""
         _look(self.state, self.ctx)
+        assert queue_counts(self.state) == counts(self.reference)
         assert self.unchanged()
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -357,6 +462,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             source.remove(effect)
             server.done_effects = [*server.done_effects[-8:], effect]
         current = server.is_current(effect)
+        which = "preparing" if isinstance(effect, PrepareTask) else "finishing"
+        assert current == self.reference.waits_for_data(effect.task_id, effect.generation, which)
         if isinstance(effect, PrepareTask):
             self._prepare(effect, how == "badly", c % 4)
         else:
@@ -367,10 +474,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _prepare(self, effect: PrepareTask, badly: bool, units: int) -> None:
         if badly:
             task_refused(self.state, self.ctx, effect.task_id, effect.generation, "input is missing")
+            self.reference.refused(effect.task_id, effect.generation)
             return
         task = self.state.tasks.get(effect.task_id)
         facts = _facts(task, units, self._token()) if task else TaskFacts()
         task_prepared(self.state, self.ctx, effect.task_id, effect.generation, facts)
+        input_bytes = sum(fact.size_bytes for fact in facts.inputs)
+        self.reference.prepared(effect.task_id, effect.generation, units, input_bytes)
 
     def _finish(self, effect: FinishTask, badly: bool, c: int) -> None:
         task = self.state.tasks.get(effect.task_id)
@@ -378,10 +488,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             lost = self._lose_results(task, c) if task and self.server.is_current(effect) else []
             reason = f"parts {lost} are missing"
             task_unfinishable(self.state, self.ctx, effect.task_id, effect.generation, reason, lost)
+            self.reference.unfinishable(effect.task_id, effect.generation, lost)
             return
         outputs = task.outputs if task else []
         facts = [OutputFact(io["filename"], io["node"], 10, "0" * 32) for io in outputs]
         task_finished(self.state, self.ctx, effect.task_id, effect.generation, facts)
+        self.reference.finished(effect.task_id, effect.generation)
 
     def _lose_results(self, task: Task, c: int) -> list[int]:
         """Results of some ranks are gone, and none of them counts as accepted any more."""
@@ -423,7 +535,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             profile["spooled"] = [(r.work, r.attempt) for r in client.spool]
         else:
             profile["current_work"] = list(client.running)
-        clients.register(self.state, self.ctx, profile, client.id, client.id)
+        self.both(
+            lambda: clients.register(self.state, self.ctx, profile, client.id, client.id),
+            lambda: self.reference.register(client.id, profile),
+            lambda known: sorted(known.holds),
+        )
         self.settle()
 
     def work(self, a: int, b: int, c: int) -> None:
@@ -477,10 +593,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         earlier = [g for g in known.last_grants if g.is_held] if known else []
         generations = self._generations(ids)
         try:
-            reply = exchange(self.state, self.ctx, client.id, request, self.server.finished(*ids))
+            reply = self.both(
+                lambda: exchange(self.state, self.ctx, client.id, request, self.server.finished(*ids)),
+                lambda: self.reference.exchange(client.id, request),
+                _told,
+            )
         except (ClientNotFound, StaleExchange):
             assert self.unchanged()
             return
+        self.reference.tokens(reply.grants)
         for result in reply.results:
             if result["result"] == "accepted":
                 self._accepted(WorkunitId(result["work"]), generations)
@@ -501,10 +622,15 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _stock_checkout(self, client: FakeClient, available: int, lost: bool) -> None:
         try:
-            result = checkout(self.state, self.ctx, client.id, 1, None, available)
+            result = self.both(
+                lambda: checkout(self.state, self.ctx, client.id, 1, None, available),
+                lambda: self.reference.checkout(client.id, available),
+                lambda result: (_granted(result.grants), {} if result.grants else result.skipped),
+            )
         except AweError:
             pass
         else:
+            self.reference.tokens(result.grants)
             self.server.history.granted(self.state, result.grants)
             assert len(result.grants) <= 1
             if not lost:
@@ -514,7 +640,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _heartbeat(self, client: FakeClient, says: bool, misses: bool) -> None:
         holds = list(client.running)[1 if misses else 0 :] if says else None
         try:
-            told = clients.heartbeat(self.state, self.ctx, client.id, holds)
+            told = self.both(
+                lambda: clients.heartbeat(self.state, self.ctx, client.id, holds),
+                lambda: self.reference.heartbeat(client.id, holds),
+                lambda told: (sorted(told.discard), told.stop),
+            )
         except ClientNotFound:
             assert self.unchanged()
             return
@@ -547,7 +677,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _report(self, client_id: ClientId, r: Report, foreign: bool = False) -> None:
         generations = self._generations([r.work])
         try:
-            result = report(self.state, self.ctx, client_id, r, self.server.finished(r.work))
+            result = self.both(
+                lambda: report(self.state, self.ctx, client_id, r, self.server.finished(r.work)),
+                lambda: self.reference.report(client_id, r),
+            )
         except AweError:
             assert self.unchanged()
             return
@@ -575,21 +708,26 @@ class SchedulerMachine(RuleBasedStateMachine):
             id, number, token = attempt
             del client.running[id]
             native = client.native
+            how = 3 * how if self.moody else how
             client.spool.append(_report(id, number if native else None, token if native else None, how))
 
     # -- time ------------------------------------------------------------------------------------------------
 
     def time(self, a: int, b: int, c: int) -> None:
         """Time passes; the server may notice at once or only later."""
-        seconds = (0.5, 1.0, 2.5, 5.0, 9.0)[a % 5]
-        self.now_s += seconds
-        self.wall_s += seconds
-        self.ticked = False
+        self.pass_s((0.5, 1.0, 2.5, 5.0, 9.0)[a % 5])
         if b % 4:
             self.tick()
 
+    def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.wall_s += seconds
+        self.reference.now = self.now_s
+        self.ticked = False
+
     def tick(self) -> None:
         tick(self.state, self.ctx)
+        self.reference.tick()
         self.ticked = True
         self.settle()
 
@@ -601,6 +739,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             job = self.state.jobs.get(job_id)
             gone = self.state.forget_job(job_id)
             assert gone == (job is not None and job.state in ENDED_JOBS)
+            assert gone == self.reference.forget(job_id)
             self.settle()
 
     def restart(self, a: int, b: int, c: int) -> None:
@@ -609,6 +748,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         self.tick()
         self.server.restart(self.ctx)
+        self.reference.restart()
+        self.reference.same_order({client.id: client.holds for client in self.state.clients.values()})
         self.settle()
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -629,6 +770,7 @@ class _Repair:
     def run(self) -> None:
         m = self.m
         queue.resume_queue(m.state, m.ctx)
+        m.reference.suspended = False
         groups = {g.strip() for group in GROUPS for g in group.split(",")} | {""}
         for group in sorted(groups):
             profile = a_profile(name=f"hero{group}", group=group, cores=64)
@@ -649,6 +791,7 @@ class _Repair:
         for job in list(m.state.jobs.values()):
             if job.state is JobState.SUSPEND:
                 jobs.resume_job(m.state, m.ctx, job.id)
+                m.reference.resume_job(job.id)
         m.settle("resume")
         while m.server.effects:
             m.effect(0, 0, 3)
@@ -660,8 +803,7 @@ class _Repair:
                 f"i{hero.incarnation}", hero.request_id, [], list(hero.spool), 10, 0.0, PLENTY, False
             )
             m.send(hero, request, lost=False)
-        m.now_s += 1.0
-        m.wall_s += 1.0
+        m.pass_s(1.0)
         m.tick()
 
 
@@ -689,6 +831,37 @@ def _add_task(document: Any, i: int, spec: dict[str, Any], specs: list[dict[str,
         document._tasks[-1]["partinfo"] = {"index": spec["cut"]}
 
 
+def _plain(i: int, spec: dict[str, Any], specs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same task for the reference model."""
+    parents = [k for k in range(i) if spec["parents"] >> k & 1]
+    makers = [k for k in parents if specs[k]["writes"]]
+    reads = spec["reads"] == "node" or (spec["reads"] == "parent" and bool(makers))
+    taken = ("writes", "cmd", "group", "cores", "skip", "max_failures", "retry_delay_s")
+    return {
+        "name": f"t{i}",
+        "wanted": spec["parts"],
+        "parents": parents,
+        "reads": reads,
+        "uncut": not reads or spec["cut"] == "none",
+        **{key: spec[key] for key in taken},
+    }
+
+
+def _granted(grants: list[Grant]) -> list[tuple[str, int, str]]:
+    return [(grant.workunit_id, grant.attempt, grant.part) for grant in grants]
+
+
+def _told(reply: ExchangeReply) -> dict[str, Any]:
+    return {
+        "results": [(row["work"], row["attempt"], row["result"]) for row in reply.results],
+        "grants": _granted(reply.grants),
+        "discard": reply.discard,
+        "suspended": reply.suspended,
+        "stop": reply.stop,
+        "skipped": {} if reply.grants else reply.skipped,
+    }
+
+
 def _facts(task: Task, units: int, unique: str) -> TaskFacts:
     inputs = [InputFact(io["filename"], io["node"] or "node", 1024) for io in (*task.inputs, *task.predata)]
     outputs = [OutputFact(io["filename"], f"{task.name}-{io['filename']}-{unique}") for io in task.outputs]
@@ -713,7 +886,9 @@ def _report(id: WorkunitId, attempt: int | None, token: str | None, how: int) ->
         kind=kind,
         exit_code=exit_code,
         signal=None,
-        message="it hurts" if outcome == "failed" else "",
+        message={"failed": "it hurts", "released": "client restarted"}.get(
+            outcome, ""
+        ),  # as the server says it
         computetime_s=1.5,
         stdout_tail="",
         stderr_tail="",

@@ -193,6 +193,30 @@ class TestMissed:
             world.report(r)
         assert snapshot(world.state) == before
 
+    @pytest.mark.parametrize("message", ["client restarted", "client c1 was lost"])
+    def test_what_a_client_says_does_not_make_it_missed(
+        self, world: World, stored: Stored, message: str
+    ) -> None:
+        world.client()
+        world.submit(a_job().task("t", parts=2))
+        unit = world.take()
+        world.report(a_report(unit, outcome="released", message=message))
+        lost(world, unit)
+        world.state = world.reloaded(stored)
+        lost(world, unit)
+
+    def test_a_restart_of_the_server_remembers_who_was_missed(self, world: World, stored: Stored) -> None:
+        unit = missed(world, "restart")
+        world.state = world.reloaded(stored)
+        assert world.report(a_report(unit)) == "accepted"
+
+    def test_a_lost_lease_of_an_older_document_counts_as_missed(self, world: World, stored: Stored) -> None:
+        unit = missed(world, "lease")
+        stored.apply(world.state)
+        del stored.documents["workunits"][unit.id]["_missed"]
+        world.state = world.reloaded(stored)
+        assert world.report(a_report(unit)) == "accepted"
+
     def test_giving_it_back_too_late_changes_nothing(self, world: World) -> None:
         lost(world, missed(world, "lease"), outcome="released")
 
@@ -401,5 +425,6 @@ def test_the_document_of_a_completed_workunit_says_all(world: World) -> None:
         "_input_failures": 0,
         "_node_failures": 0,
         "_given_back": 0,
+        "_missed": False,
         "_blamed": {},
     }

@@ -1,17 +1,25 @@
 """Reading the state: everything as it was, a grace for all, one bad document does not spoil the rest."""
 
 import asyncio
+import gc
 import logging
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from awe_server.runtime.recovery import read_state
 from awe_server.scheduler.invariants import check
-from awe_server.scheduler.state import FinishTask, PrepareTask
+from awe_server.scheduler.state import Context, FinishTask, PrepareTask
 from awe_server.scheduler.tick import tick
+from awe_server.settings import Settings
 from awe_server.store.base import Delete, Put, Query
 from awe_server.store.errors import StoreCorrupt
+from awe_server.store.open import open_store
 from shared_models.errors import StoreUnavailable
+from tests.bench.restart import handed_out, write
+from tests.support.cost import cpu_below
 from tests.support.eventually import eventually
 from tests.support.faulty import FaultyStore
 from tests.unit.runtime.workshop import CLIENT, Workshop, done, shape, task
@@ -233,3 +241,19 @@ async def test_damaged_documents_of_the_server_are_refused_in_one_line(document:
     await again.engine.stop()
     await shop.store.open()
     assert await shop.store.get("meta", document["id"]) == document
+
+
+@pytest.mark.parametrize(
+    ("jobs", "clients"), [(100, 100), (1, 100), (2_000, 1)], ids=["a site", "one large job", "small jobs"]
+)
+async def test_a_start_costs_what_is_out_and_no_more(jobs: int, clients: int, tmp_path: Path) -> None:
+    """A tenth of the site that tests/bench/restart.py measures; quadratic would be many times that."""
+    await write(handed_out(jobs, clients, 10_000), tmp_path)
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    with cpu_below(1.5):
+        state = await read_state(store, Settings(data_dir=tmp_path), lambda: Context(0.0, time.time(), str))
+    await store.close()
+    assert gc.isenabled()
+    assert (len(state.jobs), len(state.clients), len(state.workunits)) == (jobs, clients, 10_000)
+    assert check(state) == []

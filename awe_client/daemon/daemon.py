@@ -67,9 +67,7 @@ class Daemon:
         )
         self._cache = Cache(self._root.cache, settings.cache_bytes, self._disk)
         self._workdirs = WorkDirs(self._root.attempts, settings.keep_failed_s, self._disk)
-        self._executors = ExecutorPool(
-            max(min(settings.executors, settings.slots), 1), self._root.fresh, self._root.attempts
-        )
+        self._executors = ExecutorPool(max(min(settings.executors, settings.slots), 1), self._root)
         self._totals = Totals(
             settings.slots, settings.memory_bytes or detect_memory(), settings.gpus or detect_gpus()
         )
@@ -122,7 +120,8 @@ class Daemon:
             self._cache.open()
             self._images.open()
             await self._containers.open(self._settings.containers)
-            if killed := await asyncio.to_thread(kill_leftovers, self._root.attempts):
+            left = (self._root.attempts, self._root.group_note)
+            if killed := await asyncio.to_thread(kill_leftovers, *left):
                 log.warning("leftovers_killed", extra={"processes": killed})
             await self._workdirs.remove_old(self._root.fresh)
             await self._executors.start()

@@ -14,9 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awe_client.daemon.cgroup import ControlGroup
 from awe_client.daemon.frames import frame_of, take_messages
+from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
-from awe_client.daemon.proc import cwd_of, descendants, environ_of, parents, state_of
+from awe_client.daemon.proc import (
+    cwd_of,
+    descendants,
+    environ_of,
+    parents,
+    signal_process,
+    state_of,
+    streams_of,
+)
+from shared_models.variables import TEMPORARY
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +71,15 @@ class ExecutorPool:
     A helper that dies is replaced.
     """
 
-    def __init__(self, count: int, fresh_folder: Path, attempts: Path) -> None:
+    def __init__(self, count: int, root: WorkRoot) -> None:
         """Prepare for `count` helpers.
 
-        They keep directories for later use in `fresh_folder`; those of all commands are below `attempts`.
+        They keep directories for later use in `fresh`; those of all commands are below `attempts`.
         """
         self._count = count
-        self._folders = (str(fresh_folder), str(attempts))
+        self._root = root
+        self._folders = (str(root.fresh), str(root.attempts))
+        self._group: ControlGroup | None = None
         self._helpers: list[_Helper] = []
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
@@ -76,6 +89,7 @@ class ExecutorPool:
     async def start(self) -> None:
         """Start the processes."""
         _become_subreaper()
+        self._group = ControlGroup.make(self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
             self._helpers.append(await self._start_helper())
 
@@ -105,10 +119,16 @@ class ExecutorPool:
         for helper in self._helpers:
             await asyncio.to_thread(helper.wait)
         self._helpers = []
-        _kill_orphans(set())
+        _kill_orphans(set(), self._group)
+        if self._group is not None:
+            await asyncio.to_thread(self._group.end)
 
     async def _start_helper(self) -> "_Helper":
-        return await _Helper.start(self._folders, self._ended, self._lost)
+        helper = await _Helper.start(self._folders, self._ended, self._lost)
+        if self._group is not None and not self._group.add(helper.pid):
+            self._group.end()
+            self._group = None
+        return helper
 
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
@@ -126,7 +146,7 @@ class ExecutorPool:
     async def _replace(self, helper: "_Helper") -> None:
         await asyncio.to_thread(helper.wait)
         for _ in range(50):
-            if not _kill_orphans({h.pid for h in self._helpers}):
+            if not _kill_orphans({h.pid for h in self._helpers}, self._group):
                 break
             await asyncio.sleep(0.02)
         for key, on_end in list(helper.commands.items()):
@@ -228,16 +248,16 @@ def _become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _kill_orphans(helpers: set[int]) -> int:
+def _kill_orphans(helpers: set[int], group: ControlGroup | None) -> int:
     """Kill and reap commands that fell to us. Returns how many there still were."""
     me, found = os.getpid(), 0
     parent_of = parents()
+    started = group.pids() if group is not None else set()
     for pid, parent in parent_of.items():
-        if parent == me and pid not in helpers and _is_command(pid):
+        if parent == me and pid not in helpers and (pid in started or _is_command(pid)):
             found += 1
             for victim in [pid, *descendants(pid, parent_of)]:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(victim, signal.SIGKILL)
+                signal_process(victim, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
     return found
@@ -251,19 +271,33 @@ def _is_command(pid: int) -> bool:
     return any(entry.startswith(b"AWE_WORK_ID=") for entry in environ)
 
 
-def kill_leftovers(attempts: Path) -> int:
+def kill_leftovers(attempts: Path, note: Path) -> int:
     """Kill commands of an earlier daemon below this folder; returns how many processes there were.
 
     There are some only if daemon and executors were killed in the same moment. The caller holds the work
-    directory's lock, so none of them belongs to a living daemon.
+    directory's lock, so none of them belongs to a living daemon. All of them are found if that daemon had a
+    control group (`note` names it); if not, those that show whose they are.
     """
+    group = ControlGroup.left(note)
+    found = group.end() if group is not None else 0
     inside = os.fsencode(attempts) + b"/"
     parent_of = parents()
-    found = 0
     for pid in parent_of:
-        if cwd_of(pid).startswith(inside) and any(e.startswith(b"AWE_WORK_ID=") for e in environ_of(pid)):
+        if pid != os.getpid() and _shows_it_is_of(pid, inside):
             for victim in [pid, *descendants(pid, parent_of)]:
                 found += 1
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(victim, signal.SIGKILL)
+                signal_process(victim, signal.SIGKILL)
     return found
+
+
+def _shows_it_is_of(pid: int, inside: bytes) -> bool:
+    """Whether a process was started by an attempt below a folder: it writes its log there, or has an
+    attempt's environment and works there. Somebody who only looks around there has neither.
+    """
+    if any(name.startswith(inside) for name in streams_of(pid)):
+        return True
+    environ = environ_of(pid)
+    if not any(entry.startswith(b"AWE_WORK_ID=") for entry in environ):
+        return False
+    temporary = TEMPORARY.encode() + b"=" + inside
+    return cwd_of(pid).startswith(inside) or any(entry.startswith(temporary) for entry in environ)

@@ -12,8 +12,8 @@ How a command's processes are held together:
 * It leads its own session and process group; standard input is /dev/null unless it names a file.
 * This process is a "child subreaper": a descendant that lost its parent (double fork, setsid, nohup) becomes
   our child instead of init's. It is told apart by session, by AWE_WORK_ID and AWE_ATTEMPT in its
-  environment, or by a working directory inside the command's. Whoever hides all three is killed when this
-  process has no command left.
+  environment, by a working directory inside the command's, or by standard output or error in a file there.
+  Whoever hides all of that is killed when this process has no command left.
 * Once the main process has ended, whatever is left of the command is killed, and only then is its end told:
   nobody writes to an output any more.
 * kill and time limit: TERM to all descendants, grace, KILL. Above its memory limit: KILL at once, since in a
@@ -49,10 +49,12 @@ from awe_client.daemon.proc import (
     parents,
     signal_group,
     signal_process,
+    streams_of,
 )
 from awe_client.daemon.spawn import Refused, Spawner, stage
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
 
@@ -182,17 +184,20 @@ class Executor:
     # --- ending ----------------------------------------------------------------------------------
 
     def _reap(self) -> None:
+        has_reaped = False
         try:
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
+                has_reaped = True
                 command = self._by_pid.pop(pid, None)
                 if command is not None:
                     self._main_ended(command, status, usage)
         except ChildProcessError:
             pass
-        if self._ending:
+        # While no command runs, who died may have been hidden, and have left us another that is.
+        if self._ending or (has_reaped and not self._by_pid):
             self._sweep()
 
     def _main_ended(self, command: _Command, status: int, usage: Any) -> None:
@@ -242,10 +247,12 @@ class Executor:
             command = next((c for c in self._ending.values() if c.pid == session), None)
         if command is not None:
             return command
-        environ, cwd = environ_of(pid), cwd_of(pid)
+        environ, cwd, written = environ_of(pid), cwd_of(pid), streams_of(pid)
         for command in self._by_key.values():
             home = command.spec["cwd"]
             if mark_of(command.spec["env"]) <= environ or cwd == home or cwd.startswith(home + b"/"):
+                return command
+            if any(name.startswith(home + b"/") for name in written):
                 return command
         return None
 
@@ -348,11 +355,16 @@ def _clean_up(specs: list[dict[str, Any]]) -> None:
 
 
 def _prepare_process(executor: Executor) -> None:
-    """Die with the daemon, adopt orphans, and do not let the terminal's Ctrl-C end us before our commands."""
+    """Die with the daemon, adopt orphans, and do not let the terminal's Ctrl-C end us before our commands.
+
+    Commands of the same user may not read our memory: it holds the private variables of others. Their own
+    processes become readable with their exec.
+    """
     import ctypes
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
     def parent_died(*_: object) -> None:
         executor.parent_died = True

@@ -28,8 +28,8 @@ class WorkRootBusy(WorkRootUnusable):
 
 
 class WorkRoot:
-    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `spool/`, `cache/`,
-    `images/`, `fresh/` and `attempts/`.
+    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `control-group`,
+    `spool/`, `cache/`, `images/`, `fresh/` and `attempts/`.
 
     Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
     daemon first used it, and any other that is not empty is refused.
@@ -137,6 +137,11 @@ class WorkRoot:
     def attempts(self) -> Path:
         """Where the directories of attempts are."""
         return self.path / "attempts"
+
+    @property
+    def group_note(self) -> Path:
+        """Names the control group of our commands."""
+        return self.path / "control-group"
 
     @property
     def _id_file(self) -> Path:

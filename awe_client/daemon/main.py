@@ -164,6 +164,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="TIME is seconds, or a number with s, m, h or d, or [D-]H:MM:SS. SIZE is bytes, or a number "
         "with K, M, G or T (powers of 1024). Exit codes: 0 ended as told, 1 the server refuses this client, "
         "2 wrong usage.",
+        allow_abbrev=False,  # --token would be taken for --token-file, and the token shown in its error
     )
     _add_offer(run_.add_argument)
     _add_names(run_.add_argument)
@@ -175,7 +176,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_offer(add: Callable[..., object]) -> None:
-    standbys = f"repeat for a standby (default: AWE_SERVER, else {DEFAULT_SERVER})"
+    standbys = f"repeat for a standby (default: AWE_SERVER, else {DEFAULT_SERVER}); "
+    standbys += "a name and password in it are seen by everybody who lists processes: put those in AWE_SERVER"
     add("--server", action="append", metavar="URL", help=standbys)
     add("--group", default="default", help="client group (default: %(default)s)")
     add("--apps", default="*", help="comma list of the commands offered; '*' = any (the default)")

@@ -111,6 +111,20 @@ def cwd_of(pid: int) -> bytes:
         return b""
 
 
+def streams_of(pid: int) -> list[bytes]:
+    """The files to which a process's standard output and error go; of files it only reads, none."""
+    found = []
+    for fd in (1, 2):
+        try:
+            with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
+                flags = next(int(line.split()[1], 8) for line in file if line.startswith(b"flags:"))
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                found.append(os.readlink(f"/proc/{pid}/fd/{fd}".encode()))
+        except (OSError, StopIteration):
+            continue
+    return found
+
+
 def oom_kills() -> int:
     try:
         with open("/proc/vmstat", "rb") as file:

@@ -1,7 +1,8 @@
 """A fake server and daemons beside it, in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from awe_client.daemon.settings import Settings
 from tests.support.fake_server import FakeServer
 
 MakeDaemon = Callable[..., Daemon]
+Launch = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
 
 @pytest.fixture
@@ -40,6 +42,31 @@ async def start(server: FakeServer, tmp_path: Path) -> AsyncIterator[MakeDaemon]
         if not task.done():
             daemon.release("test is over")
         assert await asyncio.wait_for(task, 20) == 0
+
+
+@pytest.fixture
+async def launch(server: FakeServer, tmp_path: Path) -> AsyncIterator[Launch]:
+    """Start `awe-client run` as a process of its own."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def run(
+        *options: str, prefix: tuple[str, ...] = (), stdin: int = asyncio.subprocess.DEVNULL
+    ) -> asyncio.subprocess.Process:
+        command = [*prefix, sys.executable, "-m", "awe_client.daemon.main", "run", "--server", server.url]
+        command += ["--work", str(tmp_path / "work"), "--slots", "2", "--grace", "0.3", "--free-floor", "0"]
+        log = (tmp_path / "daemon.log").open("ab")
+        with log:
+            process = await asyncio.create_subprocess_exec(
+                *command, *options, stdin=stdin, stderr=log, cwd=Path.cwd()
+            )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def settings_for(url: str, work: Path, **changes: Any) -> Settings:

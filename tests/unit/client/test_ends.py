@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 import os
+import pty
 import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,40 +17,16 @@ from awe_client.cli.options import DEFAULT_SERVER
 from awe_client.daemon import logs, main
 from awe_client.daemon.daemon import Daemon, wall_limits
 from awe_client.daemon.identity import WorkRootBusy
+from awe_client.daemon.proc import descendants
 from awe_client.daemon.spool import Spool
 from tests.support.fake_server import FakeServer
-from tests.unit.client.conftest import MakeDaemon, settings_for
+from tests.unit.client.conftest import Launch, MakeDaemon, settings_for
 from tests.unit.client.processes import appears, marked, no_more
 
 pytestmark = pytest.mark.anyio
 
-Launch = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
-
-@pytest.fixture
-async def launch(server: FakeServer, tmp_path: Path) -> AsyncIterator[Launch]:
-    """Start `awe-client run` as a process of its own."""
-    started: list[asyncio.subprocess.Process] = []
-
-    async def run(*options: str, prefix: tuple[str, ...] = ()) -> asyncio.subprocess.Process:
-        command = [*prefix, sys.executable, "-m", "awe_client.daemon.main", "run", "--server", server.url]
-        command += ["--work", str(tmp_path / "work"), "--slots", "2", "--grace", "0.3", "--free-floor", "0"]
-        log = (tmp_path / "daemon.log").open("ab")
-        with log:
-            process = await asyncio.create_subprocess_exec(
-                *command, *options, stdin=asyncio.subprocess.DEVNULL, stderr=log, cwd=Path.cwd()
-            )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def test_no_command_survives_a_daemon_that_is_killed(
+async def test_P_01_06_no_command_survives_a_daemon_that_is_killed(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     daemon = await launch("--executors", "2")
@@ -64,7 +40,7 @@ async def test_no_command_survives_a_daemon_that_is_killed(
     await no_more(str(tmp_path / "work" / "fresh"), 5.0)
 
 
-async def test_commands_whose_daemon_and_executors_were_killed_at_once_end_with_the_next_start(
+async def test_P_01_07_commands_whose_daemon_and_executors_were_killed_at_once_end_with_the_next_start(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     daemon = await launch("--executors", "1")
@@ -207,7 +183,9 @@ async def test_file_names_are_utf8_in_any_locale(server: FakeServer, launch: Lau
     assert server.uploads[out["node"], work, 1] == b"x"
 
 
-async def test_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, launch: Launch) -> None:
+async def test_P_08_01_a_low_file_limit_costs_slots_but_no_attempts(
+    server: FakeServer, launch: Launch
+) -> None:
     await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nofile=40"))
     works = await server.add_task("sleep", "0.01", ranks=150)
     for work in works:
@@ -217,7 +195,7 @@ async def test_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, 
     assert not {k for k in kinds if k[0] == "failed" and k[1] != "node"}
 
 
-async def test_refused_starts_are_tried_again_with_fewer_slots(
+async def test_P_08_02_refused_starts_are_tried_again_with_fewer_slots(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from awe_client.daemon import executor
@@ -242,6 +220,92 @@ async def test_refused_starts_are_tried_again_with_fewer_slots(
     # None of them is reported as a failure; a grant whose reply was superseded may make a second attempt.
     assert {report["outcome"] for report in server.reports} == {"done"}
     assert any("could not start processes" in x.get("trouble", "") for x in server.exchanges)
+
+
+#: Runs a command as the first process of a session with its standard input as its terminal.
+TERMINAL = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])",
+)
+
+
+@pytest.mark.parametrize("stdin", ["null", "closed", "terminal"])
+async def test_P_04_02_who_reads_standard_input_finds_its_end_however_the_daemon_was_started(
+    server: FakeServer, launch: Launch, stdin: str
+) -> None:
+    theirs, ours = pty.openpty()
+    try:
+        if stdin == "terminal":
+            os.write(theirs, b"typed by somebody\n")
+            daemon = await launch(prefix=TERMINAL, stdin=ours)
+        else:
+            daemon = await launch(prefix=("sh", "-c", 'exec "$@" <&-', "sh") if stdin == "closed" else ())
+        quiet = [
+            *await server.add_task("cat"),
+            *await server.add_task("bash"),
+            *await server.add_task(script=["read line; echo got:$line"]),
+            *await server.add_task(script=["read line </dev/tty; echo got:$line"]),
+        ]
+        [asks] = await server.add_task(sys.executable, cmd={"args_array": ["-c", "input('password: ')"]})
+        reports = [await server.result(work) for work in quiet]
+        assert [report["outcome"] for report in reports] == ["done"] * 4
+        assert [report["stdout_tail"] for report in reports] == ["", "", "got:\n", "got:\n"]
+        report = await server.result(asks)
+        assert (report["kind"], report["exit_code"]) == ("command", 1)
+        assert "EOFError" in report["stderr_tail"]
+        daemon.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(daemon.wait(), 10) == 0
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def powerless() -> tuple[str, ...]:
+    """What runs a command as a user that is like any other: root without what makes it more."""
+    return () if os.getuid() else ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+
+async def test_P_07_03_commands_do_not_find_the_token_in_processes_of_their_own_user(
+    server: FakeServer, launch: Launch
+) -> None:
+    """Not of root's: whoever is root reads everything."""
+    token, secret = secrets.token_hex(12), secrets.token_hex(12)
+    hidden = ("env", f"AWE_CLIENT_TOKEN={token}", f"SECRET_X={secret}")
+    daemon = await launch(prefix=(*hidden, *powerless()))
+    look = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+    memory = "cat /proc/$PPID/maps >/dev/null 2>&1 && echo open || echo closed"
+    [work] = await server.add_task(script=[f"env; {look}; {memory}; exit 1"])
+    assert (await server.result(work))["exit_code"] == 1
+    seen = server.logs[work, 1, "stdout"].decode(errors="replace")
+    assert f"AWE_WORK_ID={work}" in seen, "its own environment it does see"
+    assert token not in seen
+    assert secret not in seen
+    assert seen.splitlines()[-1] == "closed", "the memory of its executor"
+    assert server.requests[-1][3]["authorization"] == f"CG_TOKEN {token}"
+    daemon.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(daemon.wait(), 10) == 0
+
+
+def cpu_s(pids: list[int]) -> float:
+    """What these processes have had of the processors."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def test_Q_03_05_an_idle_client_costs_no_processor_time(server: FakeServer, launch: Launch) -> None:
+    daemon = await launch()
+    [work] = await server.add_task()
+    await server.result(work)
+    await asyncio.sleep(1.0)
+    pids = [daemon.pid, *descendants(daemon.pid)]
+    before = cpu_s(pids)
+    await asyncio.sleep(3.0)
+    assert cpu_s(pids) - before < 0.1
 
 
 async def test_a_drained_daemon_says_goodbye_in_its_last_exchange(
@@ -344,6 +408,7 @@ async def test_log_lines_are_json_when_asked_for_and_hold_no_token(
         (["--work", ""], "--work: names nothing"),
         (["--work", "~nobody-of-that-name/x"], "--work: ~nobody-of-that-name/x: there is no such user"),
         (["--token-file", "/dev/null"], "--token-file /dev/null: "),
+        (["--token", "x"], "unrecognized arguments: --token x"),
         (["--nonsense"], "unrecognized arguments: --nonsense"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import re
 import socket
 import threading
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from awe_client.daemon import logs
-from awe_client.daemon.servers import Patience
+from awe_client.daemon.servers import BACKOFF_CAP_S, Patience
+from shared_models.errors import Unavailable
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, refusal
 from tests.unit.client.conftest import MakeDaemon, settings_for
@@ -169,7 +171,7 @@ async def test_a_second_server_is_tried_when_the_first_is_away(
 
 
 @pytest.mark.parametrize("away", ["refused", "503"])
-async def test_the_pauses_grow_while_no_server_answers(
+async def test_Q_03_01_the_pauses_grow_while_no_server_answers(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
     """A minute in fast motion: sleeping is made 50 times shorter, times are counted as asked for."""
@@ -204,6 +206,42 @@ async def test_the_pauses_grow_while_no_server_answers(
     else:
         await server.start()
     monkeypatch.undo()
+
+
+async def test_Q_03_03_a_server_that_never_answers_is_asked_seldom_and_work_goes_on(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    server.lease_s = 0.6  # a request is given up after 1.2 s, a pause is 1 s at most
+    start(slots=1)
+    [work] = await server.add_task(script=["sleep 1; echo finished"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    before = len(server.requests)
+    server.black_hole = True
+    await asyncio.sleep(6.0)
+    asked = len(server.requests) - before
+    server.black_hole = False
+    assert asked < 10
+    report = await server.result(work)
+    assert (report["outcome"], report["attempt"], report["stdout_tail"]) == ("done", 1, "finished\n")
+
+
+@pytest.mark.parametrize("asked_s", [0.0, 7.0], ids=["refused", "Retry-After"])
+def test_Q_03_04_clients_that_lost_one_server_do_not_come_back_in_step(asked_s: float) -> None:
+    """200 clients, one minute without a server."""
+    random.seed(3)
+    away = Unavailable("away")
+    away.fields["retry_after_s"] = asked_s
+    tries, back = list[int](), list[float]()
+    for _ in range(200):
+        patience, at_s, count = Patience(), 0.0, 0
+        while at_s < 60:
+            count += 1
+            at_s += patience.delay_s(away)
+        tries.append(count)
+        back.append(at_s - 60)
+    assert max(tries) < 15
+    assert max(back) < 2 * BACKOFF_CAP_S
+    assert max(Counter(int(late_s * 10) for late_s in back).values()) <= 0.2 * 200
 
 
 async def test_L_05_a_lease_is_renewed_while_a_transfer_is_slow(

@@ -21,6 +21,8 @@ STUBBORN = {
     "nohup": 'nohup bash -c "exec -a $MARK sleep 1000" >/dev/null 2>&1 & wait',
     "setsid": 'setsid bash -c "exec -a $MARK sleep 1000" & wait; sleep 1000',
     "double_fork": '(setsid bash -c "exec -a $MARK sleep 1000" &) ; sleep 1000',
+    "python_child": "trap '' TERM; python3 -c \"import subprocess, time; "
+    "subprocess.Popen(['bash', '-c', 'exec -a $MARK sleep 1000']); time.sleep(1000)\" & wait; sleep 1000",
     "stopped": "exec -a $MARK bash -c 'kill -STOP $$; sleep 1000'",
 }
 
@@ -30,7 +32,7 @@ def script_of(kind: str, mark: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", sorted(STUBBORN))
-async def test_a_discarded_attempt_leaves_no_process(
+async def test_P_01_01_a_discarded_attempt_leaves_no_process(
     server: FakeServer, start: MakeDaemon, kind: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
@@ -46,21 +48,24 @@ async def test_a_discarded_attempt_leaves_no_process(
     assert zombies_below(os.getpid()) == []
 
 
-@pytest.mark.parametrize("kind", ["ignores_term", "double_fork"])
-async def test_a_timed_out_attempt_leaves_no_process(
+@pytest.mark.parametrize("kind", sorted(STUBBORN))
+async def test_P_01_02_a_timed_out_attempt_leaves_no_process(
     server: FakeServer, start: MakeDaemon, kind: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
-    start(grace_s=0.2)
+    start(slots=1, grace_s=0.2)
     [work] = await server.add_task(
         "bash", cmd={"args_array": ["-c", *script_of(kind, mark)]}, time_limit_s=0.5
     )
     assert (await server.result(work))["kind"] == "timeout"
     assert marked(mark) == []
+    [work] = await server.add_task("true")
+    assert (await server.result(work))["outcome"] == "done"
+    assert zombies_below(os.getpid()) == []
 
 
 @pytest.mark.parametrize("prefix", ["", "setsid ", "env -i setsid "])
-async def test_what_a_command_leaves_behind_is_killed_before_its_end_is_told(
+async def test_P_01_03_what_a_command_leaves_behind_is_killed_before_its_end_is_told(
     server: FakeServer, start: MakeDaemon, prefix: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
@@ -71,6 +76,21 @@ async def test_what_a_command_leaves_behind_is_killed_before_its_end_is_told(
     assert report["outcome"] == "done"
     assert report["perf"]["strays_killed"] >= 1 if prefix else True
     assert marked(mark) == []
+
+
+async def test_P_01_04_who_hides_behind_another_that_hides_is_found_too(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    """Sessions of their own, nothing of ours in their environment, elsewhere: each becomes the executor's
+    child only when the one before it was killed, and no command ends after that."""
+    mark = "mark" + secrets.token_hex(8)
+    start(slots=1)
+    hidden = f"env -i setsid bash -c 'cd /; bash -c \"exec -a {mark} sleep 1000\" & wait'"
+    script = f"({hidden} </dev/null >/dev/null 2>&1 &); sleep 0.5; exit 0"
+    [work] = await server.add_task("bash", cmd={"args_array": ["-c", script]})
+    assert (await server.result(work))["outcome"] == "done"
+    await no_more(mark, 5.0)
+    assert zombies_below(os.getpid()) == []
 
 
 async def test_an_output_written_after_the_exit_by_a_background_child_is_missing(
@@ -84,7 +104,9 @@ async def test_an_output_written_after_the_exit_by_a_background_child_is_missing
     assert "declared output late.txt missing" in report["message"]
 
 
-async def test_releasing_ends_all_commands_and_gives_them_back(server: FakeServer, start: MakeDaemon) -> None:
+async def test_P_01_05_releasing_ends_all_commands_and_gives_them_back(
+    server: FakeServer, start: MakeDaemon
+) -> None:
     mark = "mark" + secrets.token_hex(8)
     daemon = start(slots=2, grace_s=0.2)
     works = await server.add_task("bash", cmd={"args_array": ["-c", f"exec -a {mark} sleep 1000"]}, ranks=2)

@@ -27,6 +27,9 @@ _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "too_long": lambda c: f"has more than {c['max_length']} entries",
 }
 
+#: What stands below this key of a command's environment is repeated to nobody.
+_SECRET = "private"
+
 
 def explain(
     error: ValidationError, path: str, names: Mapping[str, Sequence[str]], problems: Problems
@@ -42,7 +45,8 @@ def explain(
 def _sentence(detail: ErrorDetails) -> str:
     kind, value = detail["type"], detail["input"]
     if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {shown(value)}"
+        wanted = f"must be {_WANTED[kind]}"
+        return wanted if _SECRET in detail["loc"] else f"{wanted}, not {shown(value)}"
     if kind == "literal_error":
         expected = detail["ctx"]["expected"]
         known = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ") if word != "''"]

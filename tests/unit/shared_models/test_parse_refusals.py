@@ -111,8 +111,9 @@ def test_wrong_shape(document: Any, problem: str) -> None:
         (
             "cmd",
             {"name": "x", "environ": {"private": {"A": 1}}},
-            "cmd.environ.private.A: must be text, not the number 1",
+            "cmd.environ.private.A: must be text",
         ),
+        ("cmd", {"name": "x", "environ": {"private": "secret"}}, "cmd.environ.private: must be an object"),
         (
             "cmd",
             {"name": "x", "environ": {"private": {"A": "secret\0"}}},

@@ -115,6 +115,23 @@ async def test_X_04_behind_the_last_page_is_an_empty_one_with_the_same_total(api
     assert page["total_count"] == 3
 
 
+async def test_X_02_jobs_that_come_finish_and_are_deleted_move_no_page_in_order_of_submission(
+    api: Api,
+) -> None:
+    """Only what is put before a row, or removed (`?full`), moves it; see the wire contract."""
+    there = [(await api.submit())["id"] for _ in range(60)]
+    client = await api.register()
+    found: list[str] = []
+    while rows := (await get(api, f"order=jid&direction=asc&limit=7&offset={len(found)}"))["data"]:
+        found += [row["id"] for row in rows]
+        if len(found) < 60:
+            await api.submit()
+            await api.report(await api.checkout(client))
+            await api.ok("DELETE", f"/job/{there.pop()}")
+    assert len(found) == len(set(found))
+    assert set(there) <= set(found)
+
+
 @pytest.mark.parametrize(
     "query", ["limit=-1", "limit=x", "offset=-1", "limit=1e9", "direction=up", "order=acl"]
 )

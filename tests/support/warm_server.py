@@ -67,6 +67,8 @@ class _WarmProcess(Process):
 
     def _start(self, argv: Sequence[str], env: dict[str, str]) -> Any:
         words = ["awe-server", *argv[1:]]
+        self.stdout.touch()  # whoever waits for a word in them finds them from the start
+        self.stderr.touch()
         return _Child(self._warm, self._warm.ask("start", words, env, str(self.stdout), str(self.stderr)))
 
 

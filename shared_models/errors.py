@@ -12,7 +12,7 @@ AweError                      internal            500
 ├─ TooLarge                   too_large           413
 ├─ BadRange                   bad_range           416
 ├─ Unavailable                unavailable         503   StoreUnavailable (NotConfirmed), QueueSuspended,
-│                                                   Starting, ShuttingDown
+│                                                   Starting (LeadInDoubt), ShuttingDown
 ├─ NoSpace                    no_space            507   QuotaExceeded
 └─ ServerUnreachable          server_unreachable  client side only: NotAnAweServer
 
@@ -246,6 +246,12 @@ class Starting(Unavailable):
     """The server is reading its state; try again."""
 
     code = "starting"
+
+
+class LeadInDoubt(Starting):
+    """Another server may lead by now, so nothing is known for sure here; try again, or ask that one."""
+
+    code = "lead_in_doubt"
 
 
 class ShuttingDown(Unavailable):

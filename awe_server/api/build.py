@@ -35,7 +35,8 @@ def build_api(services: Services) -> FastAPI:
     app.state.once_only = OnceOnly(services)
     app.state.followed = Followed()
     app.state.transfers = Transfers()
-    app.add_middleware(Front, names=Names(services.settings.host, services.settings.public_url))
+    names = Names(services.settings.host, services.settings.public_url)
+    app.add_middleware(Front, names=names, in_doubt=lambda: services.engine.in_doubt)
     errors.install(app)
     # First, because it is asked for most, and without FastAPI's layers, because they cost as much as itself.
     app.router.routes.insert(0, Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"]))

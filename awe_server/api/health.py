@@ -11,6 +11,7 @@ from awe_server.api.envelope import Envelope, Refusal, ok, refusal
 from awe_server.api.params import Flag, Parameters
 from awe_server.api.root import VERSION
 from awe_server.runtime.services import Services
+from shared_models.errors import LeadInDoubt
 from shared_models.views import Health
 
 router = APIRouter(tags=["server"])
@@ -33,12 +34,13 @@ async def health(
 ) -> Response:
     """200 when it is ready for work, 503 when not; with `?live` 200 as long as it answers at all."""
     engine = services.engine
-    ready = engine.ready and not engine.store_trouble
+    trouble = LeadInDoubt().message if engine.in_doubt else engine.store_trouble
+    ready = engine.ready and not trouble
     found = {
         "live": True,
         "ready": ready,
         "store": engine.store_name,
-        "store_trouble": engine.store_trouble,
+        "store_trouble": trouble,
         "lease": engine.lease,
         "version": VERSION,
         "server_uuid": engine.server_uuid if engine.ready else "",
@@ -46,4 +48,4 @@ async def health(
     }
     if ready or query.live:
         return ok(found)
-    return refusal(503, [engine.store_trouble or "starting or stopping"], "unavailable", health=found)
+    return refusal(503, [trouble or "starting or stopping"], "unavailable", health=found)

@@ -37,7 +37,7 @@ from awe_server.store.base import (
     check_storable,
 )
 from awe_server.store.errors import StoreLocked
-from shared_models.errors import AweError, NotConfirmed, ShuttingDown, Starting, StoreUnavailable
+from shared_models.errors import AweError, LeadInDoubt, NotConfirmed, ShuttingDown, Starting, StoreUnavailable
 from shared_models.ids import ClientId
 
 log = logging.getLogger(__name__)
@@ -109,13 +109,27 @@ class Engine(JobDocuments):
 
     @property
     def state(self) -> State:
-        """The live state, to look at. Raises Starting while it is being read."""
+        """The live state, to look at. Raises Starting while it is being read, LeadInDoubt."""
         self._check_loaded()
         return self._live
 
     def _check_loaded(self) -> None:
         if not self._loaded:
             raise Starting()
+        self.require_lead()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another server may lead by now: what is in memory may be of yesterday."""
+        return self._store.in_doubt
+
+    def require_lead(self) -> None:
+        """Raise LeadInDoubt if another server may lead by now; before anything is done outside the store.
+
+        May be called in any thread.
+        """
+        if self._store.in_doubt:
+            raise LeadInDoubt()
 
     def context(self) -> Context:
         """Now, and a source of tokens, for one transition."""

@@ -10,7 +10,7 @@ import logging
 from awe_server.runtime.engine import Engine
 from awe_server.scheduler.state import Context, State
 from awe_server.scheduler.tick import tick
-from shared_models.errors import ShuttingDown, Unavailable
+from shared_models.errors import LeadInDoubt, ShuttingDown, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class Ticker:
 
     def once(self) -> None:
         """One tick. Does not wait for the disk: time goes on without it."""
-        now_s = self._engine.clock.monotonic()
-        late_s = 0.0 if self._last_s is None else now_s - self._last_s - self._tick_s
+        before_s, now_s = self._last_s, self._engine.clock.monotonic()
+        late_s = 0.0 if before_s is None else now_s - before_s - self._tick_s
         self._last_s = now_s
         try:
             if late_s > STALL_S:
@@ -47,6 +47,8 @@ class Ticker:
             self._engine.see_off()
         except ShuttingDown:
             return
+        except LeadInDoubt:
+            self._last_s = before_s  # nobody is heard now, either
         except Unavailable:
             self._last_s = None  # the state is being read; leases begin anew with it
         except Exception:

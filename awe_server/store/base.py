@@ -127,6 +127,14 @@ class Store(Protocol):
         None for a store whose claim is a lock that cannot run out.
         """
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the claim to be the only writer may have gone to another server by now, or has.
+
+        Asked many times for each request: a comparison, no question to anybody.
+        """
+        ...
+
     async def open(self) -> None:
         """Connect, take the writer's lock, check the format version.
 
@@ -137,7 +145,7 @@ class Store(Protocol):
         """Give the lock back; safe to call twice and before open."""
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch; durable on return.
+        """Apply a batch; durable on return. An empty one asks whether this server still may write.
 
         The documents are copied before the first wait; those of a batch of more than INLINE_STEPS are copied
         in a thread, and must not change until this returns.

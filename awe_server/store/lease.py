@@ -5,12 +5,17 @@ every change of owner, and whatever the owner writes has to match it. `renewals`
 A lease is free when its owner gave it back, has visibly ended, let it run out by the database server's clock,
 or did not renew it for its whole length by our monotonic clock. A wrong wall clock can make a takeover late
 or early, but never make two writers, because the older one no longer matches the epoch.
+
+A holder that was stopped, or that the database does not answer, cannot know whether somebody took over. It is
+`in_doubt` once its lease has not been renewed for nearly its length by its own clock, and asks before it says
+or does anything more.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from awe_server.store.errors import LeaseGone, StoreLocked
 from awe_server.store.owner import describe, is_gone
@@ -19,10 +24,24 @@ from shared_models.times import ZERO_TIME, parse_rfc3339, rfc3339
 
 LEASE_S = 15.0
 POLL_S = 0.25
+#: Part of its length for which a holder is sure of its lease; the database's clock is read over a network.
+SURE = 0.9
+
+
+def boot_clock() -> float:
+    """Seconds that no step of the wall clock moves; they run on while the process or the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Busy(Exception):
     """A transaction failed because of another one; nothing was written, it may be repeated."""
+
+
+class Renewal(NamedTuple):
+    """A renewal that counts once it is durable."""
+
+    began_s: float
+    until: str
 
 
 class Server(Protocol):
@@ -51,13 +70,15 @@ class Lease:
         owner: dict[str, Any],
         domain: str,
         length_s: float,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._meta = meta
         self._server = server
         self._waiting = waiting
         self._domain = domain
         self._owner = owner
-        self._offset_s = 0.0  #: server's wall clock minus our monotonic clock
+        self._clock = clock
+        self._offset_s = 0.0  #: server's wall clock minus ours
         self._renewed_at = 0.0
         self._epoch = 0
         self._until_known = ZERO_TIME  #: as of the last renewal
@@ -69,6 +90,11 @@ class Lease:
         """What people may want to know of it."""
         return {"epoch": self._epoch, "until": self._until_known}
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether somebody else may own it by now, or does."""
+        return self.is_lost or self._clock() - self._renewed_at > SURE * self.length_s
+
     async def take(self, *, wait: bool = False) -> None:
         """Become the writer.
 
@@ -76,10 +102,10 @@ class Lease:
         is known to live, unless told to wait for as long as it takes.
         """
         first = await self._find()
-        seen, since = first, time.monotonic()
+        seen, since = first, self._clock()
         while True:
             now = await self._read_clock()
-            unmoved_s = time.monotonic() - since
+            unmoved_s = self._clock() - since
             if self._is_free(seen, now) or unmoved_s >= self.length_s:
                 self._waiting.reason = "a transaction of the last writer still locks the lease"
                 if await self._claim(seen):
@@ -91,7 +117,7 @@ class Lease:
             await asyncio.sleep(POLL_S)
             current = await self._find()
             if (current["epoch"], current["renewals"]) != (seen["epoch"], seen["renewals"]):
-                since = time.monotonic()
+                since = self._clock()
             seen = current
 
     async def _find(self) -> dict[str, Any]:
@@ -103,16 +129,22 @@ class Lease:
             nobody = {"owner": {}, "domain": self._domain, "epoch": 0, "renewals": 0, "until": ZERO_TIME}
             await self._meta.update_one({"_id": "lease"}, {"$setOnInsert": nobody}, upsert=True)
 
-    async def renew(self, session: Any = None) -> None:
-        """Renew, as part of a transaction if one is given. Raises LeaseGone if somebody else took over."""
-        started = time.monotonic()
-        until = self._until()
-        change = {"$set": {"until": until}, "$inc": {"renewals": 1}}
+    async def renew(self, session: Any = None) -> Renewal:
+        """Renew, as part of a transaction if one is given; it counts once `renewed` hears that it is durable.
+
+        Raises LeaseGone if somebody else took over.
+        """
+        renewal = Renewal(self._clock(), self._until())
+        change = {"$set": {"until": renewal.until}, "$inc": {"renewals": 1}}
         result = await self._meta.update_one({"_id": "lease", "epoch": self._epoch}, change, session=session)
         if not result.matched_count:
             self.is_lost = True
         self.require()
-        self._renewed_at, self._until_known = started, until
+        return renewal
+
+    def renewed(self, renewal: Renewal) -> None:
+        """It is durable: the lease is ours for its length from when it began."""
+        self._renewed_at, self._until_known = renewal
 
     def require(self) -> None:
         """Raise LeaseGone once the lease was seen to be lost."""
@@ -121,10 +153,11 @@ class Lease:
 
     async def renew_if_due(self) -> None:
         """Renew unless writing did it within the last third of the length."""
-        if time.monotonic() - self._renewed_at >= self.length_s / 3:
+        if self._clock() - self._renewed_at >= self.length_s / 3:
             await self._read_clock()
             async with self._server.transaction() as session:
-                await self.renew(session)
+                renewal = await self.renew(session)
+            self.renewed(renewal)
 
     async def release(self) -> None:
         """Let the next server start at once; the epoch stays, so a new owner gets a new one."""
@@ -135,7 +168,7 @@ class Lease:
 
     async def _claim(self, seen: dict[str, Any]) -> bool:
         """Become the owner, if nothing happened since it was seen and no transaction locks it."""
-        started, until = time.monotonic(), self._until()
+        began_s, until = self._clock(), self._until()
         lsid = seen["owner"].get("lsid")
         if lsid and lsid != self._owner.get("lsid"):
             await self._server.end_session(lsid)
@@ -151,16 +184,16 @@ class Lease:
                 )
         except Busy:
             return False
-        self._epoch, self._renewed_at, self._until_known = seen["epoch"] + 1, started, until
+        self._epoch, self._renewed_at, self._until_known = seen["epoch"] + 1, began_s, until
         return bool(result.matched_count)
 
     async def _read_clock(self) -> float | None:
         now = await self._server.clock()
-        self._offset_s = (time.time() if now is None else now) - time.monotonic()
+        self._offset_s = (time.time() if now is None else now) - self._clock()
         return now
 
     def _until(self) -> str:
-        return rfc3339(self._offset_s + time.monotonic() + self.length_s)
+        return rfc3339(self._offset_s + self._clock() + self.length_s)
 
     def _is_free(self, lease: dict[str, Any], server_now: float | None) -> bool:
         owner = lease["owner"]

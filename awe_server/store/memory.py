@@ -35,6 +35,11 @@ class MemoryStore:
         """Nobody else can get at it."""
         return None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Nobody else can own it."""
+        return False
+
     async def open(self) -> None:
         """Make it usable; documents of before a close are still there."""
         self._is_open = True

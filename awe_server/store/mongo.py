@@ -101,6 +101,11 @@ class MongoStore:
         """The lease, as far as this server knows, while it is held."""
         return None if self._lease is None or self._lease.is_lost else self._lease.shown
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another server may own the lease by now."""
+        return self._lease is not None and self._lease.in_doubt
+
     async def open(self, *, wait: bool = False) -> None:
         """Connect and become the writer; `wait`: for as long as another server is the writer.
 
@@ -214,13 +219,16 @@ class MongoStore:
         while True:
             await asyncio.sleep(lease.length_s / 6)
             try:
-                async with self._writing:
-                    with _translated(self.name, "renew the lease"):
-                        await lease.renew_if_due()
+                await self._renew(lease)
             except StoreUnavailable:
                 continue
             except LeaseGone:
                 return
+
+    async def _renew(self, lease: Lease) -> None:
+        async with self._writing:
+            with _translated(self.name, "renew the lease"):
+                await lease.renew_if_due()
 
     async def close(self) -> None:
         """Give the lease back and disconnect."""
@@ -240,10 +248,15 @@ class MongoStore:
             client.close()
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Write a batch: all or nothing where there are transactions, otherwise in order."""
+        """Write a batch: all or nothing where there are transactions, otherwise in order.
+
+        An empty one asks the database only if the lease is in doubt.
+        """
         lease = self._opened_lease()
         lease.require()
         if not batch:
+            if lease.in_doubt:
+                await self._renew(lease)
             return
         runs = list(_runs(batch)) if len(batch) <= INLINE_STEPS else await asyncio.to_thread(_listed, batch)
         async with self._writing:
@@ -251,7 +264,7 @@ class MongoStore:
                 if self._has_transactions:
                     await self._in_transaction(lease, runs)
                 else:
-                    await lease.renew()
+                    lease.renewed(await lease.renew())
                     await self._write(runs)
 
     async def _in_transaction(self, lease: Lease, runs: list[tuple[Collection, list[Any]]]) -> None:
@@ -259,8 +272,9 @@ class MongoStore:
         for attempt in range(1, TRIES + 1):
             try:
                 async with self.transaction() as session:
-                    await lease.renew(session)
+                    renewal = await lease.renew(session)
                     await self._write(runs, session)
+                lease.renewed(renewal)
                 return
             except Busy:
                 if attempt == TRIES or time.monotonic() - started > TRY_AGAIN_WITHIN_S:
@@ -268,6 +282,8 @@ class MongoStore:
 
     async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
         for collection, writes in runs:
+            if session is None and self.in_doubt:  # no transaction would refuse it
+                raise StoreUnavailable(f"{self.name}: the lease ran out before all was written", op="write")
             await self._database[collection].bulk_write(writes, ordered=True, session=session)
             reach("inside-commit")
 

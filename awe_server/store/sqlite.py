@@ -95,6 +95,11 @@ class SqliteStore:
         """The lock on the directory cannot run out."""
         return None
 
+    @property
+    def in_doubt(self) -> bool:
+        """The lock on the directory cannot run out."""
+        return False
+
     async def open(self) -> None:
         """Own the directory, look at the file, open it. Waits up to OPEN_WAIT_S for a file that is busy."""
         if self._writer is not None:
@@ -160,9 +165,11 @@ class SqliteStore:
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")
-        for statement, rows in steps:
+        first, *others = steps
+        db.executemany(*first)
+        reach("inside-commit")
+        for statement, rows in others:
             db.executemany(statement, rows)
-            reach("inside-commit")
         db.execute("COMMIT")
         self._bound_wal(db)
 

@@ -45,6 +45,8 @@ MEANINGS = {
     "invalid_document": "each problem of a document with its field path",
     "invalid_request": "the request makes no sense",
     "job_not_found": "no such job",
+    "lead_in_doubt": "another server may lead by now, so this one knows nothing for sure: nothing was begun; "
+    "ask again, or ask the other one",
     "lease_lost": "the attempt is not held any more, or not by this caller",
     "missing_part": "a part was never uploaded",
     "no_file": "the node is empty",

@@ -18,6 +18,7 @@ from awe_server.store.base import Put
 from awe_server.store.errors import LeaseGone, StoreLocked
 from awe_server.store.lease import POLL_S
 from awe_server.store.mongo import MongoStore
+from shared_models.errors import StoreUnavailable
 from shared_models.times import rfc3339
 from tests.support.eventually import eventually
 from tests.support.mongo import mock_client
@@ -273,3 +274,38 @@ async def test_an_idle_writer_notices_that_it_lost_the_lease(mongo_url: str, met
 
     await eventually(is_gone)
     await store.close()
+
+
+async def test_a_writer_that_is_in_doubt_asks_when_it_has_nothing_to_write(mongo_url: str, meta: Any) -> None:
+    store = MongoStore(mongo_url)
+    await store.open()
+    lease = store._opened_lease()
+    lease._renewed_at -= 2 * lease.length_s
+    assert store.in_doubt
+    await store.commit([])
+    assert not store.in_doubt
+    meta.update_one({"_id": "lease"}, {"$inc": {"epoch": 1}, "$set": {"owner": ELSEWHERE}})
+    await store.commit([])
+    lease._renewed_at -= 2 * lease.length_s
+    with pytest.raises(LeaseGone):
+        await store.commit([])
+    assert store.in_doubt
+    await store.close()
+
+
+async def test_without_transactions_a_writer_that_is_stopped_in_a_batch_writes_no_more_of_it() -> None:
+    with mock_client() as client:
+        store = MongoStore("mongodb://mock/test", connect=client)
+        await store.open()
+        lease = store._opened_lease()
+        renewed = lease.renewed
+
+        def and_then_stop(renewal: Any) -> None:
+            renewed(renewal)
+            lease._renewed_at -= 2 * lease.length_s
+
+        lease.renewed = and_then_stop  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable, match="ran out"):
+            await store.commit([Put("jobs", {"id": "late"})])
+        assert await store.get("jobs", "late") is None
+        await store.close()

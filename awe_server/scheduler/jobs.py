@@ -63,8 +63,8 @@ def resume_job(state: State, ctx: Context, job_id: JobId) -> Job:
         raise Conflict(f"job {job.id} is not in 'suspend' status", job_id=job.id, state=job.state.value)
     set_back(state, ctx, job, with_unusable_inputs(job.tasks))
     let_go_on(state, job.tasks)
-    start_again(state, ctx, job)
     state.record("JU", jobid=job.id)
+    start_again(state, ctx, job)
     return job
 
 
@@ -80,8 +80,8 @@ def recompute_job(state: State, ctx: Context, job_id: JobId, task_name: str) -> 
     again = descendants(task)
     set_back(state, ctx, job, again)
     let_go_on(state, job.tasks)
-    start_again(state, ctx, job, f"recomputed from task {task.id}")
     state.record("JC", jobid=job.id, taskid=task.id, tasks=len(again))
+    start_again(state, ctx, job, f"recomputed from task {task.id}")
     return job
 
 
@@ -92,8 +92,8 @@ def resubmit_job(state: State, ctx: Context, job_id: JobId) -> Job:
     """
     job = _restartable(state, job_id)
     set_back(state, ctx, job, job.tasks)
-    start_again(state, ctx, job, "restarted from the beginning")
     state.record("JC", jobid=job.id, tasks=len(job.tasks))
+    start_again(state, ctx, job, "restarted from the beginning")
     return job
 
 

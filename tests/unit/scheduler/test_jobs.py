@@ -342,6 +342,24 @@ def test_a_resumed_job_still_waits_for_its_start(world: World) -> None:
 # -- recompute and resubmit ------------------------------------------------------------------------------
 
 
+def test_that_a_job_goes_on_is_told_before_what_follows_from_it(world: World) -> None:
+    job = world.submit(a_job().task("t1"))
+    world.client()
+    for again, code in (
+        (lambda: recompute(world, job, "t1"), "JC"),
+        (lambda: jobs.resubmit_job(world.state, world.ctx, job.id), "JC"),
+        (lambda: resume(world, job), "JU"),
+    ):
+        if code == "JU":
+            suspend(world, job)
+        else:
+            world.done(world.take())
+        world.state.take()
+        again()
+        codes = [event.code for event in world.state.take().events]
+        assert codes == ([code, "TQ"] if code == "JC" else [code])
+
+
 def test_S_04_recompute_makes_finished_children_wait_at_once(world: World) -> None:
     """B and C are not handed out before A is done again; over every path of a diamond."""
     job = world.submit(a_diamond())

@@ -1,0 +1,596 @@
+"""The invariant checker of the field reports: what must hold at the end of every test that had a server.
+
+It looks at three things and shares no code with the product: what the server *answered* (`Ledger`, filled by
+hooks of the tests' HTTP clients), what it *told* (`GET /events`), and what is *stored* (plain documents, read
+past the server: `read_sqlite`, `read_mongo`, or a scan of the store in process). The numbers are those of
+cases/field-reports.md:
+
+1. at most one accepted result per workunit;
+2. nothing leaves a terminal state but by recompute, resubmit, resume of a suspended job, or delete;
+3. no child is checked out before all its parents are done;
+4. counters equal a recount;
+5. every acknowledged job, result and upload is there;
+6. no process, temporary file or lease is left.
+
+`check_documents`, `check_events` and `check_ledger` say what is wrong, a line each; `check_all` joins them.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from tests.support import tally
+
+Document = dict[str, Any]
+Documents = Mapping[str, Sequence[Document]]
+Facts = Iterator[str]
+
+COLLECTIONS: tuple[Literal["jobs", "tasks", "workunits", "clients", "nodes", "meta"], ...] = (
+    "jobs", "tasks", "workunits", "clients", "nodes", "meta",
+)  # fmt: skip
+ACTIVE = frozenset({"init", "queued", "in-progress"})
+ENDED = frozenset({"completed", "failed-permanent", "deleted"})
+DONE_TASKS = frozenset({"completed", "skipped"})
+#: Verbs after which results of a job, or of all, may be made again.
+REOPENING = ("recompute", "resubmit", "resume", "resumeall")
+NEVER = "0001-01-01T00:00:00Z"
+_HASHED_BYTES = 2**20  #: blobs up to this size are read
+_LISTEN_S = 5.0  #: a server that is stalled tells nothing
+
+
+# -- what was answered ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Reopening:
+    """A verb after which results of a job may be made again."""
+
+    ended: float = math.inf  #: tick of its answer; what was sent before that may have come before or after it
+
+
+@dataclass
+class Ledger:
+    """Every promise that a client of the tests was given. May be filled from several threads.
+
+    Results are told apart by how often their job was reopened before. Those whose report was under way
+    together with such a verb prove nothing and are left out.
+    """
+
+    jobs: set[str] = field(default_factory=set)  #: acknowledged
+    removed: set[str] = field(default_factory=set)  #: jobs that somebody had removed, or let expire
+    all_removed: bool = False  #: a verb on many jobs at once: which ones is not told
+    reopenings: dict[str, list[Reopening]] = field(default_factory=lambda: defaultdict(list))  #: "": all jobs
+    #: accepted attempts of a workunit between two reopenings, each with the exchange that told so
+    results: dict[tuple[str, int], set[tuple[int, str, int]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    done: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  #: workunit: attempt (0 = stock), reopenings
+    nodes: dict[str, str] = field(default_factory=dict)  #: uploads: md5
+    changed_nodes: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ticks: Iterator[int] = field(default_factory=itertools.count)
+
+    def hooks(self) -> dict[str, list[Any]]:
+        """`event_hooks` of an httpx.Client."""
+        return {"request": [self.asks], "response": [self.saw]}
+
+    def async_hooks(self) -> dict[str, list[Any]]:
+        """`event_hooks` of an httpx.AsyncClient."""
+        return {"request": [self.aasks], "response": [self.asaw]}
+
+    def asks(self, request: httpx.Request) -> None:
+        """A request goes out: what it is going to undo, if it arrives, is no promise any more."""
+        method, path, query = request.method, request.url.path, request.url.params
+        _, kind, *rest = path.split("/")
+        id = rest[0] if rest else ""
+        with self._lock:
+            request.extensions["asked"] = next(self._ticks)
+            if kind == "node" and method != "GET" and id:
+                self.changed_nodes.add(id)
+            if kind != "job":
+                return
+            if method == "PUT" and (any(verb in query for verb in REOPENING)):
+                request.extensions["reopening"] = reopening = Reopening()
+                self.reopenings[id].append(reopening)
+            elif "expiration" in query or (method == "DELETE" and "full" in query):
+                self.removed.add(id)
+                self.all_removed |= not id
+
+    async def aasks(self, request: httpx.Request) -> None:
+        """As `asks`."""
+        self.asks(request)
+
+    def saw(self, response: httpx.Response) -> None:
+        """An answer has come; its body is read only if it promises something."""
+        self._answered(response.request)
+        if _may_promise(response):
+            response.read()
+            self._note(response)
+
+    async def asaw(self, response: httpx.Response) -> None:
+        """As `saw`."""
+        self._answered(response.request)
+        if _may_promise(response):
+            await response.aread()
+            self._note(response)
+
+    def _answered(self, request: httpx.Request) -> None:
+        reopening = request.extensions.get("reopening")
+        if reopening is not None:
+            with self._lock:
+                reopening.ended = next(self._ticks)
+
+    def _note(self, response: httpx.Response) -> None:
+        """Write down what a successful answer promises."""
+        request, envelope = response.request, response.json()
+        data, method, query = envelope["data"], request.method, request.url.params
+        _, kind, *rest = request.url.path.split("/")
+        with self._lock:
+            if kind == "job" and method == "POST" and not rest:
+                self.jobs.add(data["id"])
+            elif kind == "client":
+                self._exchange(request, data)
+            elif kind == "work" and query.get("status") == "done" and len(rest) == 1:
+                if envelope.get("code") is None:  # a stock worker's late report is answered 200 with a code
+                    self._accepted(request, rest[0], int(query.get("attempt") or 0))
+            elif (kind, method, rest) == ("node", "POST", []):
+                md5 = data["file"]["checksum"].get("md5")
+                if md5 and data["expiration"] == NEVER:
+                    self.nodes[data["id"]] = md5
+
+    def _exchange(self, request: httpx.Request, data: Document) -> None:
+        asked = json.loads(request.content)
+        outcomes = {(r["work"], r["attempt"]): r["outcome"] for r in asked.get("reports", ())}
+        for result in data["results"]:
+            work, attempt = result["work"], result["attempt"]
+            if outcomes.get((work, attempt)) != "done" or result["result"] not in ("accepted", "duplicate"):
+                continue
+            reopened = self._accepted(request, work, attempt)
+            if result["result"] == "accepted" and reopened is not None:
+                told = (attempt, str(asked.get("incarnation")), int(asked["request_id"]))
+                self.results[work, reopened].add(told)
+
+    def _accepted(self, request: httpx.Request, work: str, attempt: int) -> int | None:
+        reopenings = self.reopenings_of(work)
+        if any(reopening.ended > request.extensions["asked"] for reopening in reopenings):
+            self.done.pop(work, None)
+            return None
+        self.done[work] = (attempt, len(reopenings))
+        return len(reopenings)
+
+    def reopenings_of(self, work: str) -> list[Reopening]:
+        """Those of a workunit's job, answered or not."""
+        return [*self.reopenings.get(work.partition("_")[0], ()), *self.reopenings.get("", ())]
+
+
+def _may_promise(response: httpx.Response) -> bool:
+    request = response.request
+    kind = request.url.path.split("/")[1]
+    return (
+        response.status_code == 200
+        and request.method in ("POST", "PUT")
+        and (kind in ("job", "work", "node") or request.url.path.endswith("/exchange"))
+        and response.headers.get("content-type", "").startswith("application/json")
+    )
+
+
+def check_ledger(ledger: Ledger, documents: Documents, tape: "Tape") -> Facts:
+    """(1) and (5): what was promised is there, once."""
+    jobs = {job["id"]: job for job in documents["jobs"]}
+    nodes = {node["id"]: node for node in documents["nodes"]}
+    for id in ledger.jobs:
+        if id not in jobs and id not in ledger.removed and not ledger.all_removed:
+            yield f"(5) job {id} was acknowledged and is not stored"
+    yield from _results(ledger, documents, tape)
+    for id, md5 in ledger.nodes.items():
+        if id in ledger.changed_nodes or (id in nodes and nodes[id].get("job")):
+            continue
+        file = (nodes.get(id) or {}).get("file")
+        if file is None or file["checksum"]["md5"] != md5:
+            yield f"(5) the upload of node {id} was acknowledged, stored is {file}"
+
+
+def _results(ledger: Ledger, documents: Documents, tape: "Tape") -> Facts:
+    """Whether what was accepted as done is done, once.
+
+    A report that was accepted becomes a failure if the attempt's outputs are not as it says.
+    """
+    units = {unit["id"]: unit for unit in documents["workunits"]}
+    jobs = {job["id"] for job in documents["jobs"]}
+    told = (event for life in tape.lives for event in life)
+    unfit = Counter(e["workid"] for e in told if e["code"] == "WF" and e.get("kind") == "output")
+    unfit.update(
+        id for id, unit in units.items() if not unfit[id] and (unit["exit"] or {}).get("kind") == "output"
+    )
+    for (work, _), answers in ledger.results.items():
+        if len(answers) > 1 + unfit[work]:
+            yield f"(1) {len(answers)} results of workunit {work} were accepted: {sorted(answers)}"
+    for work, (attempt, reopened) in ledger.done.items():
+        if work.partition("_")[0] not in jobs or len(ledger.reopenings_of(work)) != reopened or unfit[work]:
+            continue
+        unit = units.get(work)
+        if unit is None or unit["state"] != "completed":
+            found = unit["state"] if unit else "not stored"
+            yield f"(5) the result of {work} attempt {attempt} was acknowledged, the workunit is {found}"
+        elif attempt and unit["attempt"] != attempt:
+            yield f"(1) {work}: attempt {attempt} was accepted, stored is that of {unit['attempt']}"
+
+
+# -- what is stored ------------------------------------------------------------------------------------------
+
+
+def check_documents(documents: Documents, *, clock_steps: bool = False) -> Facts:
+    """(3), (4), and leases that nobody holds; of a store that nobody writes to any more."""
+    tasks: dict[str, list[Document]] = defaultdict(list)
+    units: dict[str, list[Document]] = defaultdict(list)
+    for task in documents["tasks"]:
+        tasks[task["jobid"]].append(task)
+    for unit in documents["workunits"]:
+        units[unit["taskid"]].append(unit)
+    jobs = {job["id"]: job for job in documents["jobs"]}
+    clients = {client["id"]: client for client in documents["clients"]}
+    for id in tasks.keys() - jobs.keys():
+        yield f"(4) {len(tasks[id])} tasks are stored of job {id}, which is not"
+    known = {task["id"] for task in documents["tasks"]}
+    for id in units.keys() - known:
+        yield f"(4) {len(units[id])} workunits are stored of task {id}, which is not"
+    yield from _job_numbers(documents)
+    for job in jobs.values():
+        mine = sorted(tasks[job["id"]], key=lambda task: int(task["index"]))
+        yield from (f"job {job['id']} ({job['state']}): {fact}" for fact in _job(job, mine))
+        by_id = {task["id"]: task for task in mine}
+        for task in mine:
+            facts = [*_task(task, units[task["id"]]), *_parents(task, by_id, units[task["id"]], clock_steps)]
+            for unit in units[task["id"]]:
+                facts += (
+                    f"rank {unit['rank']} ({unit['state']}): {f}" for f in _unit(job, task, unit, clients)
+                )
+            yield from (f"task {task['id']} ({task['state']}): {fact}" for fact in facts)
+    yield from _clients(documents)
+
+
+def _job_numbers(documents: Documents) -> Facts:
+    counters = next((d for d in documents["meta"] if d["id"] == "counters"), {"jid": 0})
+    times = Counter(job["_jid"] for job in documents["jobs"])
+    for jid, count in times.items():
+        if count > 1 or jid > counters["jid"]:
+            yield f"(4) job number {jid} was given {count} times, the counter is at {counters['jid']}"
+
+
+def _job(job: Document, tasks: list[Document]) -> Facts:
+    if [task["task_name"] for task in tasks] != job["task_names"]:
+        yield f"(5) its tasks are {job['task_names']}, stored are {[task['task_name'] for task in tasks]}"
+    left = sum(task["state"] not in DONE_TASKS for task in tasks)
+    if job["remaintasks"] != left:
+        yield f"(4) remaintasks is {job['remaintasks']}, {left} are not done"
+    if (job["state"] == "completed" and left) or (job["state"] in ACTIVE and not left):
+        yield f"(4) {left} tasks are not done"
+    for task in tasks:
+        if task["state"] in ("queued", "in-progress") and job["state"] not in ACTIVE:
+            yield f"(2) its task {task['task_name']} is {task['state']}"
+    if job["state"] in ("suspend", "failed-permanent") and not job["notes"]:
+        yield "it does not say why"
+
+
+def _task(task: Document, units: list[Document]) -> Facts:
+    done = sum(unit["state"] == "completed" for unit in units)
+    if not task["_is_cut"]:
+        if units:
+            yield f"(4) it was not cut and has {len(units)} workunits"
+        return
+    first = 0 if task["totalwork"] == 1 else 1
+    if task["remainwork"] != task["totalwork"] - done:
+        yield f"(4) remainwork is {task['remainwork']}, {done} of {task['totalwork']} are completed"
+    if sorted(unit["rank"] for unit in units) != list(range(first, task["fresh_rank"])):
+        yield f"(4) handed out were ranks {first} to {task['fresh_rank'] - 1}, stored are {len(units)}"
+    if task["state"] == "completed" and done != task["totalwork"]:
+        yield f"(4) {done} of {task['totalwork']} workunits are completed"
+    if task["state"] in ("pending", "queued") and task["fresh_rank"] > first:
+        yield "(4) workunits were handed out"
+    if task["state"] == "in-progress" and not units:
+        yield "(4) no workunit was handed out"
+
+
+def _parents(
+    task: Document, tasks: Mapping[str, Document], units: list[Document], clock_steps: bool
+) -> Facts:
+    parents = [tasks[id] for id in task["dependsOn"] if id in tasks]
+    if task["_is_cut"] or task["state"] == "skipped":
+        for parent in parents:
+            if parent["state"] not in DONE_TASKS:
+                yield f"(3) it was cut, its parent {parent['task_name']} is {parent['state']}"
+    ready = max((parent["completeddate"] for parent in parents), default=NEVER)
+    for unit in units:
+        if not clock_steps and unit["checkout_time"] != NEVER and unit["checkout_time"] < ready:
+            begun = unit["checkout_time"]
+            yield f"(3) rank {unit['rank']} was handed out at {begun}, a parent was done at {ready}"
+
+
+def _unit(job: Document, task: Document, unit: Document, clients: Mapping[str, Document]) -> Facts:
+    if unit["generation"] != task["generation"]:
+        yield f"(4) it is of generation {unit['generation']}, its task of {task['generation']}"
+    if not task["first_attempt"] <= unit["attempt"] <= task["max_attempt"]:
+        yield f"(4) attempt {unit['attempt']}, its task had {task['first_attempt']} to {task['max_attempt']}"
+    state = unit["state"]
+    if state in ("checkout", "queued") and job["state"] not in ACTIVE:
+        yield f"(6) its job is {job['state']}"
+    if state == "suspend" and job["state"] in (*ACTIVE, "completed"):
+        yield f"(2) its job is {job['state']}"
+    if state == "checkout":
+        client = clients.get(unit["client"])
+        if client is None or client["suspended"] or client["Status"] == "offline":
+            status = client["Status"] if client else "not known"
+            yield f"(6) it is leased to client {unit['client']}, which is {status}"
+        if not unit["_token"]:
+            yield "(6) it is leased without a token"
+
+
+def _clients(documents: Documents) -> Facts:
+    held = Counter(u["client"] for u in documents["workunits"] if u["state"] == "checkout")
+    for client in documents["clients"]:
+        shown, id = client["Status"], client["id"]
+        is_busy = "active-busy" if held[id] else "active-idle"
+        expected = "suspend" if client["suspended"] else is_busy
+        if shown not in ("offline", expected):
+            why = client["suspend_reason"] or "not suspended"
+            yield f"(4) client {id} is {shown} and holds {held[id]} workunits, {why}"
+        if client["suspended"] and not client["suspend_reason"]:
+            yield f"client {id} is suspended and does not say why"
+
+
+# -- what was told -------------------------------------------------------------------------------------------
+
+
+class Tape:
+    """The events of one server, over its restarts; what it told between a read and a kill is lost."""
+
+    def __init__(self) -> None:
+        self.lives: list[list[Document]] = [[]]  #: by stretch without a gap
+        self.last = 0
+        self._life = 0
+
+    def add(self, events: Sequence[Document]) -> None:
+        """Events as `GET /events?since=last` gave them."""
+        for event in events:
+            if self.lives[-1] and event["seq"] != self.last + 1:
+                self.gap()  # more than the server keeps
+            self.lives[-1].append(event)
+            self.last = event["seq"]
+
+    def gap(self) -> None:
+        """The server is about to be killed, or was: events may be missing here."""
+        self.lives.append([])
+
+    def read(self, http: httpx.Client, life: int = 0) -> None:
+        """Take what is new, page by page; nothing if the server does not answer. `life`: which start of the
+        server this is; after another one begins a new stretch.
+        """
+        if life != self._life:
+            self.gap()
+            self._life = life
+        try:
+            while page := http.get("/events", params={"since": self.last}, timeout=_LISTEN_S).json()["data"]:
+                self.add(page)
+        except (httpx.HTTPError, ValueError, KeyError):
+            self.gap()
+
+
+#: What may still happen to a job in a terminal state.
+_AFTER = {
+    "JD": {"JC", "JL", "JR", "JE"},
+    "JF": {"JL", "JR", "JE"},
+    "JL": {"JR", "JE"},
+    "JR": set(),
+    "JE": set(),
+}
+
+
+def check_events(tape: Tape, parents: Mapping[str, Sequence[str]]) -> Facts:
+    """(1), (2), (3): in the order in which it was told. `parents` are those of each task, by id."""
+    for life in tape.lives:
+        yield from _life(life, parents)
+
+
+def _life(events: Sequence[Document], parents: Mapping[str, Sequence[str]]) -> Facts:
+    ended: dict[str, str] = {}  #: job: the event that ended it
+    done: set[str] = set()  #: tasks
+    results: set[str] = set()
+    held: dict[str, str] = {}
+    seen: set[str] = set()  #: jobs whose whole story is in this stretch
+    for event in events:
+        code, job = event["code"], event.get("jobid", "")
+        what = f"event {event['seq']} {code}"
+        if code == "JQ":
+            seen.add(job)
+        if job in ended and code not in _AFTER[ended[job]]:
+            yield f"(2) {what}: job {job} had ended ({ended[job]})"
+        if code in _AFTER:
+            ended[job] = code
+        elif code in ("JC", "JU"):
+            ended.pop(job, None)
+            done = {task for task in done if not task.startswith(f"{job}_")}
+            results = {work for work in results if not work.startswith(f"{job}_")}
+            for work in [work for work in held if work.startswith(f"{job}_")]:
+                del held[work]
+        elif code == "JP":
+            for work in [work for work in held if work.startswith(f"{job}_")]:
+                del held[work]
+        elif code in ("TD", "TS"):
+            if event["taskid"] in done:
+                yield f"(2) {what}: task {event['taskid']} was done already"
+            done.add(event["taskid"])
+        elif code == "WC":
+            for work in event["workids"]:
+                if work in results:
+                    yield f"(2) {what}: workunit {work} was done"
+                if work in held:
+                    yield f"(1) {what}: {work} is given to {event['clientid']}, {held[work]} has it"
+                held[work] = event["clientid"]
+                missing = [p for p in parents.get(work.rpartition("_")[0], ()) if p not in done]
+                if missing and job in seen and not _was_reopened(events, job):
+                    yield f"(3) {what}: {work} before {missing}"
+        elif code in ("WD", "WF", "WR", "WP", "W!"):
+            work = event["workid"]
+            if work in results:
+                yield f"({1 if code == 'WD' else 2}) {what}: workunit {work} was done already"
+            if code == "WD":
+                results.add(work)
+            held.pop(work, None)
+
+
+def _was_reopened(events: Sequence[Document], job: str) -> bool:
+    """Then tasks that are not done again have told of it before, and `done` has forgotten that."""
+    return any(event["code"] in ("JC", "JU") and event.get("jobid") == job for event in events)
+
+
+# -- what is left --------------------------------------------------------------------------------------------
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Living processes that have to do with a folder: started in it, or it is in their arguments or
+    environment."""
+    about_it = re.compile(re.escape(os.fsencode(folder)) + rb"(?![\w.-])")  # not that of a longer name
+    found: dict[int, str] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            about = [Path(f"/proc/{entry}/{what}").read_bytes() for what in ("cmdline", "environ")]
+            cwd = os.readlink(f"/proc/{entry}/cwd".encode())
+            state = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX" and any(about_it.search(text) for text in (cwd, *about)):
+            found[int(entry)] = about[0].replace(b"\0", b" ").decode(errors="replace")[:200]
+    return found
+
+
+def check_processes(folder: Path, others: Iterable[int] = (), within_s: float = 10.0) -> Facts:
+    """(6): daemon and server were killed; all that they started ends by itself within this time.
+
+    `others`: descendants that were seen before, whatever they hide.
+    """
+    until = time.monotonic() + within_s
+    while True:
+        left = processes_of(folder)
+        left |= {pid: "?" for pid in others if _lives(pid)}
+        if not left or time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    yield from (f"(6) process {pid} is left: {command}" for pid, command in left.items())
+
+
+def _lives(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+_TEMPORARY = re.compile(r"(^\.tmp-|\.part$|\.new$)")
+
+
+def check_files(data: Path, documents: Documents) -> Facts:
+    """(5) and (6): each node's file is there and whole; nothing half-made lies about.
+
+    Only of a server that was not killed: uploads that a kill cut off are swept an hour later.
+    """
+    blobs = data / "nodes" / "blobs"
+    for node in documents["nodes"]:
+        if node.get("file") is None:
+            continue
+        path = blobs / str(node["_blob"])
+        if not path.is_file():
+            yield f"(5) node {node['id']}: its file {path} is gone"
+        elif path.stat().st_size != node["file"]["size"]:
+            yield f"(5) node {node['id']}: its file has {path.stat().st_size} bytes of {node['file']['size']}"
+        elif path.stat().st_size <= _HASHED_BYTES:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if digest != node["file"]["checksum"]["sha256"]:
+                yield f"(5) node {node['id']}: its file is damaged"
+
+
+def check_temporary(folder: Path) -> Facts:
+    """(6): nothing half-made lies about."""
+    for path in folder.rglob("*"):
+        if _TEMPORARY.search(path.name) and path.is_file():
+            yield f"(6) {path} is left"
+
+
+def check_given_back(documents: Documents) -> Facts:
+    """(6): a server that was stopped gave its claim to a MongoDB database back."""
+    lease = next((d for d in documents["meta"] if d["id"] == "lease"), None)
+    if lease is not None and lease.get("owner"):
+        yield f"(6) the writer's lease is still that of {lease['owner']}"
+
+
+# -- all of it -----------------------------------------------------------------------------------------------
+
+
+def check_all(
+    documents: Documents, tape: Tape, ledger: Ledger | None = None, *, clock_steps: bool = False
+) -> list[str]:
+    """Whatever is wrong with what was stored, told and answered."""
+    parents = {task["id"]: task["dependsOn"] for task in documents["tasks"]}
+    broken = [*check_documents(documents, clock_steps=clock_steps), *check_events(tape, parents)]
+    if ledger is not None:
+        told = [event for life in tape.lives for event in life if event["code"] in ("JE", "JR")]
+        ledger.removed.update(event["jobid"] for event in told)
+        broken += check_ledger(ledger, documents, tape)
+    return broken
+
+
+def counted(broken: Sequence[str]) -> Sequence[str]:
+    """What was found wrong of one site, counted for the end of the run."""
+    tally.count(tally.CHECKED)
+    tally.count(tally.LOST, sum("(5)" in line for line in broken))
+    tally.count(tally.DOUBLED, sum("(1)" in line for line in broken))
+    return broken
+
+
+def read_sqlite(data: Path) -> dict[str, list[Document]]:
+    """Every document of a data directory whose server does not run."""
+    database = sqlite3.connect(f"{(data / 'awe.sqlite').absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return {
+            name: [json.loads(text) for (text,) in database.execute(f"SELECT doc FROM {name} ORDER BY id")]
+            for name in COLLECTIONS
+        }
+    finally:
+        database.close()
+
+
+def read_mongo(url: str) -> dict[str, list[Document]]:
+    """Every document of a MongoDB database."""
+    from pymongo import MongoClient
+
+    client: MongoClient[Document] = MongoClient(url, serverSelectionTimeoutMS=5_000)
+    with client:
+        database = client.get_default_database()
+        return {
+            name: [_renamed(document) for document in database[name].find().sort("_id")]
+            for name in COLLECTIONS
+        }
+
+
+def _renamed(document: Document) -> Document:
+    """As other stores have it: the id is `id`."""
+    renamed = dict(document)
+    renamed.setdefault("id", renamed.pop("_id", None))
+    return renamed

@@ -11,7 +11,7 @@ from awe_server.data.logs import STREAMS, Log, Logs
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import ACTIVE_JOBS, Context, State
-from awe_server.scheduler.why import MAX_WORKUNIT_ROWS, Reason, why_job, why_workunit
+from awe_server.scheduler.why import MAX_WORKUNIT_ROWS, Reason, why_ended, why_job, why_workunit
 from awe_server.store.base import Document, Match, Query
 from shared_models.errors import BadRequest, NotFound, TooLarge
 from shared_models.ids import JobId, TaskId, WorkunitId, make_workunit_id
@@ -65,10 +65,10 @@ def _pause_s(tasks: int) -> float:
 
 
 async def why(services: Services, job: Document, transfers: Transfers) -> list[Reason]:
-    """What the job and its unfinished parts wait for, some running ones too; nothing once it is over."""
+    """What the job and its unfinished parts wait for, some running ones too; once over, why it failed."""
     engine = services.engine
     if job["id"] not in engine.state.jobs:
-        return []
+        return why_ended(job["id"], JobState(job["state"]), job["notes"])
     rows = await engine.look(_why, engine.context(), JobId(job["id"]), transfers)
     for row in rows:
         if trouble := engine.troubles.get(row["id"]):

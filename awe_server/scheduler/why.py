@@ -74,6 +74,13 @@ def why_job(state: State, ctx: Context, job_id: JobId) -> list[Reason]:
     return rows
 
 
+def why_ended(job_id: str, state: JobState, notes: str) -> list[Reason]:
+    """The same of a job that has ended and left memory."""
+    if state is not JobState.FAILED_PERMANENT:
+        return []
+    return [_row("job", job_id, state.value, _for_good(notes))]
+
+
 def why_workunit(state: State, ctx: Context, workunit_id: WorkunitId) -> list[Reason]:
     """What one workunit waits for; empty once it is done.
 
@@ -116,7 +123,7 @@ class _Look:
     def job(self, job: Job) -> str:
         """What a job waits for as a whole."""
         if job.state is JobState.FAILED_PERMANENT:
-            return f"failed for good: {job.notes}"
+            return _for_good(job.notes)
         if job.state is JobState.SUSPEND:
             return f"suspended: {job.notes}"
         if job.start_s > self._ctx.now_s:
@@ -173,7 +180,7 @@ class _Look:
             since_s = max(0, int(self._ctx.now_s - unit.checkout_s))
             return f"running on {self._name(unit.client)} for {_time(since_s)}, attempt {unit.attempt}"
         if unit.state is WorkunitState.FAILED_PERMANENT:
-            return f"failed for good: {job.notes}"
+            return _for_good(job.notes)
         if unit.state is WorkunitState.SUSPEND:
             if job.lastfailed == unit.id:
                 return f"suspended: {job.notes}"
@@ -283,6 +290,10 @@ class _Look:
 
     def _until(self, at_s: float) -> str:
         return _time(ceil(at_s - self._ctx.now_s))
+
+
+def _for_good(notes: str) -> str:
+    return f"failed for good: {notes}"
 
 
 def _missing(demand: Demand, reason: str) -> str:

@@ -180,6 +180,18 @@ async def test_why_names_what_is_missing(api: Api) -> None:
     assert await api.ok("GET", f"/job/{job['id']}?why") == []
 
 
+async def test_P_02_why_still_says_what_failed_for_good_when_the_job_has_left_memory(api: Api) -> None:
+    job = await api.submit()
+    client = await api.register()
+    work = await api.checkout(client)
+    query = {"status": "failed-permanent", "client": client["id"]}
+    await api.ok("PUT", f"/work/{work['id']}", params=query)
+    await eventually(lambda: job["id"] not in api.services.engine.state.jobs)
+    [row] = await api.ok("GET", f"/job/{job['id']}?why")
+    assert (row["entity"], row["id"], row["state"]) == ("job", job["id"], "failed-permanent")
+    assert row["reason"].startswith(f"failed for good: workunit {work['id']}: ")
+
+
 async def test_why_says_what_keeps_the_data_from_being_looked_at(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from awe_server.data import indexes
 from awe_server.data.parts import PartStore
+from awe_server.scheduler.tick import tick
 from shared_models.limits import MAX_NOTES_CHARS, MAX_VALUES
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
@@ -310,6 +311,51 @@ async def test_L_02_what_a_restarted_client_has_in_its_spool_is_still_accepted(
     reply = await native.exchange(reports=[report])
     assert [row["result"] for row in reply["results"]] == ["accepted"]
     assert (await api.ok("GET", f"/job/{job['id']}"))["tasks"][0]["remainwork"] == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_L_01_what_a_zombie_uploads_and_reports_is_refused_and_changes_nothing(
+    api: Api, native: Native, when: str
+) -> None:
+    """Before and after the new holder has reported; the zombie's bytes are others."""
+    job = await api.submit({"taskid": "0", "cmd": {"name": "x"}, "outputs": [{"filename": "out"}]})
+    job = await api.state_of(job, "queued")
+    node = job["tasks"][0]["outputs"][0]["node"]
+    [old] = await native.take()
+    api.hands.advance(61)
+    await api.services.engine.do(tick)
+    other = Native(api, (await api.register("w2", native=True, incarnation="i1", cores=64))["id"])
+    [new] = await other.take()
+    assert (new["id"], old["attempt"], new["attempt"]) == (old["id"], 1, 2)
+    assert new["token"] != old["token"]
+
+    def upload(grant: dict[str, Any]) -> str:
+        return f"/node/{node}?work={grant['id']}&attempt={grant['attempt']}"
+
+    await api.ok("PUT", upload(new), content=b"good\n", headers={"Awe-Lease": new["token"]})
+    if when == "after":
+        await other.exchange(reports=[other.report(new)])
+        await api.state_of(job, "completed")
+    for claim in (old, {**old, "attempt": 2}):
+        await api.refused(
+            "PUT", upload(claim), 409, "lease_lost", content=b"bad\n", headers={"Awe-Lease": old["token"]}
+        )
+    reply = await native.exchange()
+    assert reply["discard"] == [[old["id"], 1]]
+    for outcome in ("done", "failed", "released"):
+        more = {"kind": "command", "exit_code": 1} if outcome == "failed" else {}
+        reply = await native.exchange(reports=[native.report(old, outcome, **more)])
+        assert [row["result"] for row in reply["results"]] == ["lease_lost"]
+    path = f"/work/{old['id']}?status=done&client={native.id}&attempt=1"
+    await api.refused("PUT", path, 409, "lease_lost", headers={"Awe-Lease": old["token"]})
+    if when == "before":
+        await other.exchange(reports=[other.report(new)])
+        await api.state_of(job, "completed")
+    assert (await api.http.get(f"/node/{node}?download")).content == b"good\n"
+    work = await api.ok("GET", f"/work/{old['id']}")
+    assert (work["state"], work["attempt"], work["client"]) == ("completed", 2, other.id)
+    counts = [(await api.ok("GET", f"/client/{id}"))["total_completed"] for id in (native.id, other.id)]
+    assert counts == [0, 1]
 
 
 async def test_a_removed_client_is_told_to_stop(api: Api, native: Native) -> None:

@@ -1,0 +1,79 @@
+"""Many clients, a dashboard and other programs on one SQLite file: nobody is refused, nothing is lost."""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from tests.contract.test_sqlite_contention import beside, wait_until_ready
+from tests.crash.documents import plain
+from tests.support.env import AweEnv
+from tests.support.fake_client import FakeClient
+
+RANKS, CLIENTS, AT_ONCE = 2_000, 32, 8
+#: 99 of 100 reports are answered within so long, on a machine that runs the rest of the suite beside it.
+REPORT_P99_S = 2.0
+
+
+@dataclass
+class Seen:
+    """What all of them were answered."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    accepted: list[str] = field(default_factory=list)
+    report_s: list[float] = field(default_factory=list)
+
+    def http(self, url: str) -> httpx.Client:
+        """Notes every status, also of what is repeated."""
+
+        def note(reply: httpx.Response) -> None:
+            self.statuses[reply.status_code] += 1
+
+        return httpx.Client(base_url=url, timeout=70, trust_env=False, event_hooks={"response": [note]})
+
+
+def work(url: str, number: int, seen: Seen) -> None:
+    client = FakeClient(url, name=f"c{number}", _http=seen.http(url))
+    client.register()
+    while grants := (list(client.held.values()) or client.fetch(AT_ONCE, wait_s=1.0)):
+        reports = [client.done(grant) for grant in grants]
+        began_s = time.monotonic()
+        reply = client.exchange(reports=reports)
+        seen.report_s.append(time.monotonic() - began_s)
+        seen.accepted += [row["work"] for row in reply["results"] if row["result"] == "accepted"]
+    client.close()
+
+
+def poll(url: str, seen: Seen, over: threading.Event) -> None:
+    with seen.http(url) as http:
+        while not over.wait(0.05):
+            for path in ("/job?limit=25", "/work?limit=25", "/client", "/queue"):
+                http.get(path)
+
+
+@pytest.mark.slow
+def test_D_08_many_clients_beside_a_reader_a_backup_and_a_dashboard_lose_no_report(env: AweEnv) -> None:
+    job_id = env.submit(plain("wide", width=RANKS))
+    seen, over = Seen(), threading.Event()
+    path, url = env.server.data / "awe.sqlite", env.server.url
+    clients = [threading.Thread(target=work, args=(url, number, seen)) for number in range(CLIENTS)]
+    dashboard = threading.Thread(target=poll, args=(url, seen, over))
+    reading = ("BEGIN", "SELECT count(*) FROM tasks")
+    with beside(path, 60.0, *reading) as reader, beside(path, 0.0, "VACUUM", "VACUUM") as vacuum:
+        wait_until_ready(reader)
+        for thread in (*clients, dashboard):
+            thread.start()
+        for thread in clients:
+            thread.join(200)
+        over.set()
+        dashboard.join(60)
+        assert reader.poll() is None, "the reader was there all the time"
+        assert vacuum.wait(60) == 0
+    assert not [status for status in seen.statuses if status >= 500], seen.statuses
+    assert (len(seen.accepted), len(set(seen.accepted))) == (RANKS, RANKS)
+    assert env.wait_for(job_id)["tasks"][0]["remainwork"] == 0
+    slowest_s = sorted(seen.report_s)
+    assert slowest_s[len(slowest_s) * 99 // 100] < REPORT_P99_S

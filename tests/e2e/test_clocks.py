@@ -1,0 +1,108 @@
+"""Clocks that are wrong or step: nothing starts early or late, no lease is lost, no time is absurd."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_models.times import parse_rfc3339
+from tests.support.env import AweEnv
+from tests.support.eventually import eventually_sync
+from tests.support.skew import Skew
+
+LEASE_S = 3
+DAY_S = 86_400.0
+
+
+def scripted(*lines: str, **keys: Any) -> dict[str, Any]:
+    return {"taskid": "0", "cmd": {"cmd_script": list(lines)}, **keys}
+
+
+def missed(env: AweEnv) -> list[dict[str, Any]]:
+    """Who went offline, what was queued again."""
+    return [event for event in env.data("GET", "/events") if event["code"] in ("CU", "WR")]
+
+
+@pytest.mark.parametrize("skew_s", [-600.0, 600.0, DAY_S])
+def test_L_11_a_client_whose_clock_is_wrong_works_as_any_other(tmp_path: Path, skew_s: float) -> None:
+    skew = Skew(tmp_path / "skew")
+    skew.set(skew_s)
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)], client_env=skew.env) as env:
+        env.server.start()
+        client = env.start_client(slots=1)
+        began_s = time.time()
+        reads = [{"filename": "a", "origin": "0"}]
+        tasks = [
+            scripted("sleep 4", "echo 1 > a", outputs=[{"filename": "a"}]),
+            scripted("cat a > b", taskid="1", inputs=reads, outputs=[{"filename": "b"}]),
+        ]
+        job_id = env.submit({"tasks": tasks})
+        job = env.wait_for(job_id, within_s=60)
+        ended_s = time.time()
+        assert ended_s - began_s < 60, client.output()
+        assert missed(env) == []
+        for task, least_s in (("0", 4), ("1", 0)):
+            work = env.data("GET", f"/work/{job_id}_{task}_0")
+            out, back = parse_rfc3339(work["checkout_time"]), parse_rfc3339(work["done_time"])
+            assert began_s - 1 <= out <= back <= ended_s + 1
+            assert least_s <= work["computetime"] <= back - out + 1
+            assert work["attempt"] == 1
+        [shown] = env.data("GET", "/client")
+        assert began_s - 60 <= parse_rfc3339(shown["regtime"]) <= ended_s + 1
+        assert job["tasks"][1]["outputs"][0]["size"] == 2
+
+
+def test_L_11_steps_of_the_servers_clock_expire_nothing_and_freeze_nothing(tmp_path: Path) -> None:
+    skew, log, go = Skew(tmp_path / "skew"), tmp_path / "starts", tmp_path / "go"
+    log.touch()
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)], server_env=skew.env) as env:
+        env.server.start()
+        client = env.start_client(slots=1)
+        script = [f"echo $AWE_ATTEMPT >> {log}", f"until [ -e {go} ]; do sleep 0.05; done"]
+        job_id = env.submit({"tasks": [scripted(*script)]})
+        eventually_sync(lambda: log.read_text() == "1\n", show=client.output)
+        for step_s in (-3_600.0, 3_600.0, DAY_S):
+            skew.set(step_s)
+            time.sleep(LEASE_S + 1)
+            assert missed(env) == []
+            [shown] = env.data("GET", "/client")
+            assert (shown["Status"], shown["idle_time"]) == ("active-busy", 0)
+        # No retry is early or late: it waits for two seconds of real time.
+        skew.set(3_600.0)
+        go.touch()
+        env.wait_for(job_id)
+        flaky = scripted(f"echo $AWE_ATTEMPT >> {log}", "[ $AWE_ATTEMPT -gt 1 ]", retry_delay_s=2)
+        failing = env.submit({"tasks": [flaky]})
+        eventually_sync(lambda: env.data("GET", f"/work/{failing}_0_0")["failed"] == 1)
+        failed_s = time.monotonic()
+        skew.set(-3_600.0)
+        env.wait_for(failing, within_s=30)
+        assert 0.5 < time.monotonic() - failed_s < 30
+        # The sweep goes on: who is gone is missed.
+        go.unlink()
+        last = env.submit({"tasks": [scripted(*script)]})
+        eventually_sync(lambda: env.data("GET", f"/work/{last}_0_0")["state"] == "checkout")
+        client.kill()
+        eventually_sync(lambda: env.data("GET", f"/work/{last}_0_0")["state"] == "queued", within_s=30)
+        spans = env.data("GET", f"/job/{job_id}?perf")["work_stats"]
+        assert all(span["resp"] >= 0 and 0 <= span["runtime"] < 600 for span in spans.values())
+
+
+def test_L_11_a_restart_after_the_clock_went_back_delays_nothing(tmp_path: Path) -> None:
+    """What was written with the time of another clock: retries, and the numbers of events."""
+    skew = Skew(tmp_path / "skew")
+    skew.set(3_600.0)
+    with AweEnv.temporary(server_env=skew.env) as env:
+        env.server.start()
+        env.start_client(slots=1)
+        flaky = scripted("[ $AWE_ATTEMPT -gt 1 ]", retry_delay_s=5)
+        job_id = env.submit({"tasks": [flaky]})
+        eventually_sync(lambda: env.data("GET", f"/work/{job_id}_0_0")["failed"] == 1)
+        last = env.data("GET", "/events")[-1]["seq"]
+        env.server.kill()
+        skew.set(0.0)
+        env.server.start()
+        env.wait_for(job_id, within_s=45)
+        codes = [event["code"] for event in env.data("GET", f"/events?since={last}&wait_s=5")]
+        assert "JD" in codes

@@ -6,6 +6,7 @@ Everything that was answered is there once, whoever was killed when. Kills, faul
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def _site(stack: ExitStack, home: Path, store: str = "") -> AweEnv:
 
 async def _load(world: World, env: AweEnv, proxy: FaultProxy, kills: int, clients: int) -> None:
     """Work and kill, then be well and work everything off."""
-    submitters = [Submitter(world, number, per_s=20.0, max_open=80) for number in range(6)]
+    submitters = [Submitter(world, number, per_s=20.0, max_open=40) for number in range(6)]
     workers = [Worker(world, number, pace_s=0.1) for number in range(clients)]
     others = world.start(*submitters, *workers)
     proxy.seed(world.seed, ODDS)
@@ -49,8 +50,8 @@ async def _load(world: World, env: AweEnv, proxy: FaultProxy, kills: int, client
     world.is_calm = True
     proxy.clear()
     async with Line(world) as line:
-        await world.watched("the end", work_off(world, line))
-        await world.watched("the last look", look_at_outputs(world, line))
+        await world.watched("the end", partial(work_off, world, line))
+        await world.watched("the last look", partial(look_at_outputs, world, line))
     world.is_over = True
     await asyncio.gather(*others)
 
@@ -81,14 +82,14 @@ def _holds(env: AweEnv, world: World) -> None:
     assert world.accepted.keys() <= done.keys(), "an accepted result is gone"
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_nothing_is_lost_or_doubled_while_the_server_is_killed_under_load(
     stack: ExitStack, tmp_path: Path, seed: int
 ) -> None:
     env = _site(stack, tmp_path)
-    world = _run(env, seed, kills=26)
-    assert world.counts["jobs submitted"] >= 10
-    assert world.accepted.total() >= 20
+    world = _run(env, seed, kills=13)
+    assert world.counts["jobs submitted"] >= 5
+    assert world.accepted.total() >= 10
     _holds(env, world)
 
 

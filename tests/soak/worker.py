@@ -7,6 +7,7 @@ a result before the server has answered it.
 
 import asyncio
 import uuid
+from functools import partial
 from typing import Any
 
 from tests.soak.documents import FAKE
@@ -121,7 +122,7 @@ class Worker:
             return  # granted again, since the server cannot know that the reply has come
         await self._drop(grant.work)
         self._held[grant.work] = grant
-        doing = self._world.watched(f"{self.id} {grant.work}", self._work(grant))
+        doing = self._world.watched(f"{self.id} {grant.work}", partial(self._work, grant))
         self._doing[grant.work] = asyncio.ensure_future(doing)
 
     async def _drop(self, *works: str) -> None:

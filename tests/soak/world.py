@@ -47,12 +47,12 @@ class World:
 
     def start(self, *everybody: Runs) -> list[asyncio.Future[None]]:
         """Let them run beside each other."""
-        return [asyncio.ensure_future(self.watched(type(one).__name__, one.run())) for one in everybody]
+        return [asyncio.ensure_future(self.watched(type(one).__name__, one.run)) for one in everybody]
 
-    async def watched(self, who: str, doing: Coroutine[Any, Any, None]) -> None:
+    async def watched(self, who: str, do: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do it; an error in it is a problem, and does not stop the others."""
         try:
-            await doing
+            await do()
         except Exception as exc:  # noqa: BLE001 - told at the end, with all others
             self.problem(f"{who}: {exc!r}")
 

@@ -1,4 +1,4 @@
-"""D-08 and D-02 on the real file: other programs delay a commit or a start, they never lose one."""
+"""On the real file: other programs delay a commit or a start, they never lose one."""
 
 import asyncio
 import contextlib

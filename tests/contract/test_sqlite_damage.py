@@ -1,4 +1,4 @@
-"""D-04 on the real file: what is torn by kill -9 starts clean, what is damaged is refused and not touched."""
+"""On the real file: what is torn by kill -9 starts clean, what is damaged is refused and not touched."""
 
 import hashlib
 import os

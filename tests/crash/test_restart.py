@@ -16,7 +16,7 @@ from tests.support.fake_client import FakeClient
 def test_D_07_running_work_goes_on_and_its_report_is_accepted(
     env: AweEnv, client: FakeClient, how: str
 ) -> None:
-    """D-07: no second attempt, no lost result."""
+    """No second attempt, no lost result."""
     job_id = env.submit(plain("long"))
     (grant,) = client.fetch()
     getattr(env.server, how)()
@@ -72,7 +72,7 @@ def _ignore(call: object) -> None:
 
 
 def test_L_11_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
-    """L-11 and its like: the time in which the server heard nobody is not the clients' fault."""
+    """The time in which the server heard nobody is not the clients' fault."""
     env.server.stop()
     env.server.flags = ["--lease-s", "1.5"]
     env.server.start()

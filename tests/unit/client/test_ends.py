@@ -1,4 +1,4 @@
-"""How a daemon ends, and what the next one finds: drain, kill -9, spool, wall time (L-02, P-08)."""
+"""How a daemon ends, and what the next one finds: drain, kill -9, spool, wall time."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The client's life with its server: leases, lost replies, restarts, pauses (L-01, L-05, L-07, Q-03)."""
+"""The client's life with its server: leases, lost replies, restarts, pauses."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What commands, documents and people do to a client that must harm nobody else (F-08, F-13, L-05, P-07)."""
+"""What commands, documents and people do to a client that must harm nobody else."""
 
 import asyncio
 import contextlib

@@ -111,7 +111,7 @@ async def test_interrupted_effects_are_asked_for_again() -> None:
 
 
 async def test_D_02_a_slow_store_is_waited_for() -> None:
-    """D-02: never ready with an empty queue."""
+    """Never ready with an empty queue."""
     shop = await Workshop().start()
     job_id = await shop.submit(task())
     await shop.engine.stop()

@@ -53,7 +53,6 @@ async def test_a_stall_of_the_server_is_given_as_grace() -> None:
 
 
 async def test_L_11_steps_of_the_wall_clock_expire_nothing_and_freeze_nothing() -> None:
-    """L-11."""
     shop, ticker = await busy_shop()
     for step_s in (-3600.0, 3600.0, 86400.0):
         shop.hands.wall_s += step_s

@@ -58,7 +58,7 @@ def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
 
 
 class TestIncarnations:
-    """L-02: a restart under the same id."""
+    """A restart under the same id."""
 
     def test_L_02_everything_of_the_old_one_is_queued_at_once_without_blame(self, world: World) -> None:
         client = world.client()
@@ -197,7 +197,7 @@ class TestHeartbeat:
 
 
 class TestReap:
-    """L-04, L-08, L-10, L-11."""
+    """Who is silent for a lease is gone."""
 
     def test_a_silent_client_is_offline_after_a_lease_and_its_work_queued(self, world: World) -> None:
         client = world.client()

@@ -58,7 +58,7 @@ class TestHolds:
     """Both sides agree on what is held after each exchange."""
 
     def test_L_07_held_here_and_not_there_is_queued_at_once(self, world: World) -> None:
-        """L-07: it was granted, and the client dropped it."""
+        """It was granted, and the client dropped it."""
         world.client()
         world.submit(a_job().task("t", parts=2))
         (dropped,) = world.exchange(want=1).grants

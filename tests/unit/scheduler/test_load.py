@@ -236,7 +236,7 @@ class TestTornBatches:
         assert "exit code 42" in job.notes
 
     def test_D_05_a_completion_is_finished(self, world: World, stored: Stored) -> None:
-        """D-05: all work is done and the job does not know."""
+        """All work is done and the job does not know."""
         world.client()
         job = world.submit(a_job().task("t"))
         unit = world.take()

@@ -227,7 +227,7 @@ class TestMissed:
 
 
 class TestFencing:
-    """Only the holder of the attempt is heard (L-01)."""
+    """Only the holder of the attempt is heard."""
 
     def test_L_01_a_zombie_is_refused_once_there_is_a_new_holder(self, world: World) -> None:
         world.client()

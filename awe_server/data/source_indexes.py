@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -76,10 +76,19 @@ class SourceIndexes:
         except FileNotFoundError as exc:
             raise NoIndex(f"The index '{kind}' is lost.") from exc
 
-    async def collect(self, needed: Collection[str], now_s: float | None = None) -> int:
-        """Remove what none of the needed keys stands for; how many files that were."""
+    async def collect(
+        self,
+        needed: Collection[str],
+        now_s: float | None = None,
+        *,
+        require_lead: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Remove what none of the needed keys stands for; how many files that were.
+
+        Ends with what `require_lead` raises: another server needs what nobody needed here.
+        """
         old_s = (time.time() if now_s is None else now_s) - YOUNG_S
-        gone = await to_thread.run_sync(self._remove, frozenset(needed), old_s)
+        gone = await to_thread.run_sync(self._remove, frozenset(needed), old_s, require_lead)
         for known in [known for known in self._facts if known in gone]:
             del self._facts[known]
         return len(gone)
@@ -103,7 +112,9 @@ class SourceIndexes:
         if free_bytes(self._root) < self._floor_bytes:
             raise NoSpace
 
-    def _remove(self, needed: frozenset[str], old_s: float) -> set[tuple[str, str]]:
+    def _remove(
+        self, needed: frozenset[str], old_s: float, require_lead: Callable[[], object]
+    ) -> set[tuple[str, str]]:
         gone: set[tuple[str, str]] = set()
         if not self._root.is_dir():
             return gone
@@ -111,6 +122,7 @@ class SourceIndexes:
         for path in self._root.glob(f"*{SIDECAR_SUFFIX}"):
             key, kind = key_and_kind(path.name)
             if key not in needed and path.stat().st_mtime < old_s:
+                require_lead()
                 path.unlink(missing_ok=True)
                 gone.add((key, kind))
         return gone

@@ -95,7 +95,7 @@ class BackgroundDuties:
         self.cuts = Cuts(engine, nodes, foreign, self.indexes)
         inputs = ForeignInputs(foreign, self.indexes, engine.clock, settings.source_wait_s)
         prepare = Preparer(engine, nodes, inputs, new_id)
-        sinks = Sinks(self._http, self.root_threads)
+        sinks = Sinks(self._http, self.root_threads, engine.require_lead)
         delivery = Delivery(nodes, sinks)
         finish = Finisher(engine, nodes, delivery)
         delete_places = PlaceDeleter(engine, sinks, delivery)

@@ -24,7 +24,8 @@ class IndexSweep:
 
     async def once(self) -> int:
         """Remove what is not needed; how many files that were."""
-        removed = await self._indexes.collect(needed(self._engine.state))
+        lead = self._engine.require_lead
+        removed = await self._indexes.collect(needed(self._engine.state), require_lead=lead)
         if removed:
             log.info("indexes_removed", extra={"files": removed})
         return removed

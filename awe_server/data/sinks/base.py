@@ -7,7 +7,7 @@ are shown without their queries.
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +33,14 @@ class SinkBusy(AweError):
 
 class SinkSilent(SinkBusy):
     """What serves the place gives no answer: others that it serves would not get one, either."""
+
+
+#: Raises LeadInDoubt when another server may lead by now: asked, in any thread, before anything is changed.
+RequireLead = Callable[[], object]
+
+
+def always_leads() -> None:
+    """For who has nobody beside it."""
 
 
 class Content(Protocol):
@@ -64,15 +72,19 @@ class Memo(Protocol):
         """Note something, durably."""
 
 
-async def verified(chunks: ByteReader, content: Content) -> AsyncIterator[bytes]:
+async def verified(
+    chunks: ByteReader, content: Content, require_lead: RequireLead = always_leads
+) -> AsyncIterator[bytes]:
     """What is read of a content; its last piece only once all of it proved to be what came in.
 
-    So what was damaged on our disk is whole nowhere else. Raises SinkRefused, and what the chunks raise.
+    So what was damaged on our disk is whole nowhere else, nor is what another server may have delivered
+    anew. Raises SinkRefused, LeadInDoubt, and what the chunks raise.
     """
     found = hashlib.md5(usedforsecurity=False)
     held = b""
     async for chunk in chunks:
         if held:
+            require_lead()
             yield held
         found.update(chunk)
         held = chunk
@@ -80,6 +92,7 @@ async def verified(chunks: ByteReader, content: Content) -> AsyncIterator[bytes]
     if md5 != content.md5:
         raise SinkRefused(f"it was damaged on this server's disk: its md5 was {content.md5}, now it is {md5}")
     if held:
+        require_lead()
         yield held
 
 

@@ -23,7 +23,7 @@ from awe_server.data.parts import Part
 from awe_server.data.passing import is_passing_errno
 from awe_server.data.ports import FileFact
 from awe_server.data.roots import open_folder_of
-from awe_server.data.sinks.base import SinkBusy, SinkRefused, reason_of
+from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, always_leads, reason_of
 from awe_server.data.sinks.stage import Stage, version_of
 from shared_models.errors import Forbidden, NoSpace
 from shared_models.ids import TaskId
@@ -54,8 +54,9 @@ class Wanted:
 class FileSink:
     """Makes files below some directories."""
 
-    def __init__(self, roots: Sequence[str]) -> None:
+    def __init__(self, roots: Sequence[str], require_lead: RequireLead = always_leads) -> None:
         self._roots = roots
+        self._require_lead = require_lead
 
     def missing(self, wanted: Wanted) -> list[tuple[int, int]]:
         """Those parts that are not staged, or not as they were reported; none if the file is in its place.
@@ -75,7 +76,7 @@ class FileSink:
     def place(self, wanted: Wanted) -> FileFact:
         """Make the file; its MD5 is "" if nobody had to read it. Repeating it changes nothing.
 
-        Raises SinkBusy, SinkRefused, CannotJoin.
+        Raises SinkBusy, SinkRefused, CannotJoin, LeadInDoubt.
         """
         with _errors(wanted.path, all_is_there=True), self._open(wanted) as (folder, stage):
             target = folder / os.path.basename(wanted.path)
@@ -89,6 +90,7 @@ class FileSink:
             with stage.open(Path(name)) as file:
                 os.fsync(file.fileno())
                 version = version_of(os.fstat(file.fileno()))
+                self._require_lead()
                 stage.mark({"key": wanted.key, "version": version, "md5": md5})
                 (stage.path / name).replace(target)
             if version_of(target.lstat()) != version:
@@ -99,7 +101,7 @@ class FileSink:
     def remove(self, path: str) -> None:
         """Remove a file, or a stage folder with all in it (`path` ends in "/"); fine if it has gone.
 
-        Raises SinkBusy, SinkRefused.
+        Raises SinkBusy, SinkRefused, LeadInDoubt.
         """
         is_stage = path.endswith("/")
         path = path.rstrip("/")
@@ -107,6 +109,7 @@ class FileSink:
             folder = open_folder_of(path, self._roots)
             try:
                 name = os.path.basename(path)
+                self._require_lead()
                 if not is_stage:
                     os.unlink(name, dir_fd=folder)
                 elif name.startswith(STAGE_PREFIX):

@@ -27,7 +27,9 @@ class HttpSink:
         for _ in range(1 + MAX_REDIRECTS):
             chunks = await content.chunks()
             try:
-                answer = await self._web.send("PUT", target, headers, verified(chunks, content))
+                answer = await self._web.send(
+                    "PUT", target, headers, verified(chunks, content, self._web.require_lead)
+                )
             finally:
                 await chunks.aclose()
             if answer.is_success:

@@ -1,20 +1,21 @@
 """Outputs in object stores. An object appears whole, and storing it again changes nothing."""
 
 from awe_server.data.objects import ObjectBusy, ObjectMissing, ObjectRefused, Objects
-from awe_server.data.sinks.base import Content, SinkBusy, SinkRefused, verified
+from awe_server.data.sinks.base import Content, RequireLead, SinkBusy, SinkRefused, always_leads, verified
 
 
 class ObjectSink:
     """Stores objects."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, require_lead: RequireLead = always_leads) -> None:
         self._objects = objects
+        self._require_lead = require_lead
 
     async def deliver(self, url: str, content: Content) -> None:
         """Store the content. Raises SinkBusy, SinkRefused."""
         chunks = await content.chunks()
         try:
-            await self._objects.put(url, verified(chunks, content), content.size)
+            await self._objects.put(url, verified(chunks, content, self._require_lead), content.size)
             size = (await self._objects.head(url)).size_bytes
         except ObjectBusy as exc:
             raise SinkBusy(exc.message) from exc

@@ -124,7 +124,7 @@ class _Shock:
         fields = {} if about.attributes is None else {"attributes_str": json.dumps(about.attributes)}
         chunks = await content.chunks()
         try:
-            form = _Form(fields, about.name, verified(chunks, content), content.size)
+            form = _Form(fields, about.name, verified(chunks, content, self._web.require_lead), content.size)
             stored = await self._send("PUT", f"{self._nodes}/{node}", form)
         finally:
             await chunks.aclose()

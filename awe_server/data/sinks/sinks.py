@@ -11,7 +11,16 @@ import httpx
 from awe_server.data.objects import Objects
 from awe_server.data.ports import FileFact
 from awe_server.data.root_threads import NoAnswer, RootThreads
-from awe_server.data.sinks.base import About, Content, Memo, SinkBusy, SinkSilent, shown
+from awe_server.data.sinks.base import (
+    About,
+    Content,
+    Memo,
+    RequireLead,
+    SinkBusy,
+    SinkSilent,
+    always_leads,
+    shown,
+)
 from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.http import HttpSink
 from awe_server.data.sinks.objects import ObjectSink
@@ -24,14 +33,20 @@ ANSWER_S = 60.0  #: for a removal below a root, or the look at what is staged th
 
 
 class Sinks:
-    """Delivers. Raises SinkBusy for what may pass, SinkRefused for what will not."""
+    """Delivers. Raises SinkBusy for what may pass, SinkRefused for what will not.
 
-    def __init__(self, http: httpx.AsyncClient, root_threads: RootThreads) -> None:
-        web = Web(http)
+    And what `require_lead` raises, before anything is changed elsewhere, and before a file is whole there.
+    """
+
+    def __init__(
+        self, http: httpx.AsyncClient, root_threads: RootThreads, require_lead: RequireLead = always_leads
+    ) -> None:
+        self._require_lead = require_lead
+        web = Web(http, require_lead)
         self._shock = ShockSink(web)
         self._http = HttpSink(web)
-        self._objects = ObjectSink(Objects())
-        self._files = FileSink(root_threads.roots)
+        self._objects = ObjectSink(Objects(), require_lead)
+        self._files = FileSink(root_threads.roots, require_lead)
         self._root_threads = root_threads
         self._going: Counter[str] = Counter()  #: addresses of which something is being removed
         self._removals: dict[str, asyncio.Task[None]] = {}  #: of files, by path, until they have ended
@@ -68,6 +83,7 @@ class Sinks:
 
     async def remove(self, url: str, token: str) -> None:
         """Remove what was delivered: a Shock's node, an object, a file; or a stage folder."""
+        self._require_lead()
         if is_file_url(url):
             await self._remove_file(path_of(url))
             return

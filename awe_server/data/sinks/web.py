@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from awe_server.data.passing import is_passing
-from awe_server.data.sinks.base import SinkBusy, SinkRefused, reason_of, shown
+from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, always_leads, reason_of, shown
 from shared_models.locations import is_web_url
 
 #: A server that stores a large file may answer long after its last byte.
@@ -34,8 +34,9 @@ class Answer:
 class Web:
     """Sends requests and bodies."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, require_lead: RequireLead = always_leads) -> None:
         self._http = http
+        self.require_lead = require_lead
 
     async def send(
         self,
@@ -44,7 +45,11 @@ class Web:
         headers: dict[str, str] | None = None,
         content: AsyncIterable[bytes] | None = None,
     ) -> Answer:
-        """Send one request. Raises SinkBusy if nobody answers, SinkRefused for what is no address."""
+        """Send one request. Raises SinkBusy if nobody answers, SinkRefused for what is no address.
+
+        And LeadInDoubt.
+        """
+        self.require_lead()
         try:
             request = self._http.build_request(method, url, headers=headers, content=content, timeout=TIMEOUT)
             reply = await self._http.send(request, stream=True, follow_redirects=False)

@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +264,51 @@ def test_X_05_a_node_whose_reply_was_lost_is_not_made_again_blindly(site: AweEnv
     assert ran.returncode == 3, ran.stderr
     found = site.http.get("/node", params={"file.name": lines.name}).json()
     assert found["total_count"] == 1
+
+
+# -- X-07 ------------------------------------------------------------------------------------------------
+
+
+def command_lines() -> bytes:
+    """Those of all processes, as `ps` shows them to everybody."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(process.read_bytes())
+    return b"\n".join(found)
+
+
+def test_X_07_no_secret_is_in_a_log_a_file_or_a_command_line(tmp_path: Path) -> None:
+    """Logs are as talkative as can be; a job ends well and one fails. Only the store keeps secrets."""
+    secret = {kind: f"canary-{kind}-{secrets.token_hex(8)}" for kind in ("client", "user", "data", "private")}
+    go, began = tmp_path / "go", tmp_path / "began"
+    with AweEnv.temporary(
+        flags=("--log-level", "debug"), client_env={"AWE_CLIENT_TOKEN": secret["client"]}
+    ) as env:
+        env.server.start()
+        client = env.start_client("--verbose")
+        environ = {"private": {"KEY": secret["private"]}}
+        wait = f'[ -n "$KEY" ] && touch {began} && until [ -e {go} ]; do sleep 0.05; done'
+        headers = {"Authorization": f"OAuth {secret['user']}", "Datatoken": secret["data"]}
+        jobs = []
+        for end in ("exit 0", "exit 1"):
+            task = {"taskid": "0", "cmd": {"cmd_script": [wait, end], "environ": environ}}
+            document = {"info": {"noretry": True}, "tasks": [task]}
+            jobs.append(env.data("POST", "/job", json=document, headers=headers)["id"])
+        eventually_sync(began.exists, show=client.output)
+        seen = command_lines()
+        go.touch()
+        env.wait_for(jobs[0])
+        env.wait_for(jobs[1], "suspend")
+        client.stop()
+        kept = [path for path in env.home.rglob("*") if path.is_file()]
+        store = [path for path in kept if path.name.startswith("awe.sqlite")]
+        for path in set(kept) - set(store):
+            data = path.read_bytes()
+            assert [kind for kind, word in secret.items() if word.encode() in data] == [], path
+        assert [kind for kind, word in secret.items() if word.encode() in seen] == []
+        written = b"".join(path.read_bytes() for path in store)
+        assert secret["private"].encode() in written, "this is where it is kept"
+        assert secret["client"].encode() not in written
+        assert secret["user"].encode() not in written
+        assert {path.stat().st_mode & 0o077 for path in store} == {0}, "only the server's user reads it"

@@ -20,9 +20,11 @@ from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
 from awe_server.runtime.duties import check_claim
+from awe_server.runtime.export import exported
+from awe_server.runtime.survey_documents import survey_documents
 from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
-from awe_server.store.base import COLLECTIONS, Store
+from awe_server.store.base import Store
 from awe_server.store.open import open_store
 from shared_models.errors import AweError
 
@@ -124,8 +126,9 @@ def check(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Look for damage in the store, for documents that do not fit together, and read every file of the node
-    store. No server may be running. Exit code 1 if something is wrong.
+    """Look for damage in the store, for documents that do not fit together, those of ended jobs included, and
+    read every file of the node store. Each line says what is wrong and what to do. No server may be running.
+    Exit code 1 if something is wrong.
     """
     settings = _settings(config, data_dir=data, store_url=store)
     _with_store(settings, lambda opened: _check(opened, settings, repair=repair, as_json=as_json))
@@ -133,7 +136,11 @@ def check(
 
 @cli.command()
 def export(data: Data = None, store: StoreUrl = None, config: Config = None) -> None:
-    """Write every stored document as a line {"collection": …, "document": …}. No server may be running."""
+    """Write every stored document as a line {"collection": …, "document": …}. No server may be running.
+
+    Secrets are left out: lease tokens, private environment, data tokens. A line that lacks one names it:
+    "left_out": ["_token"].
+    """
     _with_store(_settings(config, data_dir=data, store_url=store), _export)
 
 
@@ -159,6 +166,7 @@ def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -
 async def _check(store: Store, settings: Settings, *, repair: bool, as_json: bool) -> int:
     problems = await store.check()
     problems += await recovery.survey(store, settings, lambda: Context(0.0, time.time(), str))
+    problems += await survey_documents(store)
     folder = settings.data_dir / "nodes"
     check_claim(folder, str((await store.get("meta", "server") or {}).get("uuid")))
     report = await check_files(folder, store.scan("nodes"))
@@ -179,17 +187,10 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
     return 0 if is_sound else 1
 
 
-#: Who writes to this very store is nothing to take along.
-_NOT_EXPORTED = {("meta", "lease")}
-
-
 async def _export(store: Store) -> int:
     out = sys.stdout.buffer
-    for collection in COLLECTIONS:
-        async for document in store.scan(collection):
-            if (collection, document["id"]) in _NOT_EXPORTED:
-                continue
-            out.write(orjson.dumps({"collection": collection, "document": document}) + b"\n")
+    async for line in exported(store):
+        out.write(orjson.dumps(line) + b"\n")
     out.flush()
     return 0
 

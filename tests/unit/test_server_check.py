@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from awe_server.cli import cli
 from awe_server.data.build import build_index
 from awe_server.runtime.clock import Clock
 from awe_server.settings import Settings
+from awe_server.store.open import open_store
+from tests.support.broken_store import DAMAGES, inflict
+from tests.support.used_store import use
 
 
 def wall() -> float:
@@ -153,3 +157,24 @@ def test_a_running_server_keeps_the_check_out(data: Path, made: list[dict[str, A
     assert ended.exit_code == 1
     assert ended.stdout == ""
     assert "in use" in ended.stderr or "another" in ended.stderr
+
+
+def test_documents_that_do_not_fit_together_are_lines_with_advice(data: Path) -> None:
+    asyncio.run(use(data))
+    assert check(data).exit_code == 0
+    asyncio.run(_break(data))
+    ended = check(data)
+    assert ended.exit_code == 1
+    (line,) = [line for line in ended.stdout.splitlines() if " -> " in line]
+    assert re.fullmatch(
+        r"job \S+ \(completed\): remaintasks is 1, 0 are not done -> only what is shown .*", line
+    )
+    shown = json.loads(check(data, "--json").stdout)
+    assert (shown["sound"], shown["problems"]) == (False, [line])
+
+
+async def _break(data: Path) -> None:
+    store = open_store("sqlite", data)
+    await store.open()
+    await inflict(store, DAMAGES[0])
+    await store.close()

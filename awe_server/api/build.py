@@ -31,7 +31,7 @@ def build_api(services: Services) -> FastAPI:
     """Put the API together around the services of a server, which need not be ready yet."""
     app = FastAPI(title="AWE", version=root.VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.services = services
-    app.state.started_wall_s = services.wall()
+    app.state.started_s = services.engine.clock.monotonic()
     app.state.once_only = OnceOnly(services)
     app.state.followed = Followed()
     app.state.transfers = Transfers()

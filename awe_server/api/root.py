@@ -36,7 +36,7 @@ async def describe(
     request: Request, services: Served, base_url: BaseUrl, _: Annotated[NoParameters, Query()]
 ) -> Response:
     """Name, version, resources and queue status; `uuid` stays the same when the server restarts."""
-    now = services.wall()
+    clock = services.engine.clock
     state = services.engine.state
     about = {
         "id": "AWE",
@@ -53,13 +53,13 @@ async def describe(
         "auth": [],
         "anonymous_permissions": {"read": True, "write": True, "delete": True},
         "queue_status": "suspended" if state.queue_suspended else "running",
-        "server_time": rfc3339(now),
-        "uptime": _duration(now - request.app.state.started_wall_s),
+        "server_time": rfc3339(clock.wall()),
+        "uptime": _duration(clock.monotonic() - request.app.state.started_s),
     }
     return Response(orjson.dumps(about), media_type=JSON)
 
 
 def _duration(span_s: float) -> str:
-    minutes, seconds = divmod(max(0.0, span_s), 60)
+    minutes, seconds = divmod(span_s, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}h{minutes}m{seconds:.2f}s"

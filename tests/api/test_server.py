@@ -24,6 +24,13 @@ async def test_the_uuid_is_the_one_of_heartbeats(api: Api) -> None:
     assert about["uuid"] == told["server-uuid"] == client["server_uuid"]
 
 
+@pytest.mark.parametrize("step_s", [-3600.0, 86_400.0])
+async def test_L_11_how_long_it_is_up_does_not_depend_on_the_wall_clock(api: Api, step_s: float) -> None:
+    api.hands.advance(61.5)
+    api.hands.wall_s += step_s
+    assert (await api.http.get("/")).json()["uptime"] == "0h1m1.50s"
+
+
 async def test_health_says_ready(api: Api) -> None:
     health = await api.ok("GET", "/health")
     assert health["live"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared_models.times import parse_rfc3339
 from tests.crash.documents import plain
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
@@ -105,3 +106,51 @@ def test_D_07_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
     other.exchange(reports=[other.done(taken)])
     assert env.wait_for(job_id)["state"] == "completed"
     other.close()
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_work_of_twenty_clients_goes_on_with_the_same_attempts(env: AweEnv, how: str) -> None:
+    """D-07, wide: each of 20 clients has two ranks out and reports them to the next server, the only one."""
+    job_id = env.submit(plain("wide", width=40))
+    clients = [FakeClient(env.server.url, name=f"c{number}") for number in range(20)]
+    for client in clients:
+        client.register()
+        assert len(client.fetch(want=2)) == 2
+    held = {grant.work: (grant.attempt, grant.token) for client in clients for grant in client.held.values()}
+    getattr(env.server, how)()
+    env.server.start()
+    for client in clients:
+        assert client.exchange(want=2)["work"] == [], "nothing is left to be given"
+    assert held == {g.work: (g.attempt, g.token) for client in clients for g in client.held.values()}
+    for client in clients:
+        reply = client.exchange(reports=[client.done(grant) for grant in client.held.values()])
+        assert [result["result"] for result in reply["results"]] == ["accepted"] * 2
+        client.close()
+    env.wait_for(job_id)
+    works = env.data("GET", f"/work?jobid={job_id}&limit=100")
+    assert [work["attempt"] for work in works] == [1] * 40
+
+
+def test_who_never_returns_loses_its_work_after_one_grace_and_not_before(
+    env: AweEnv, client: FakeClient
+) -> None:
+    lease_s = 4.0
+    env.server.stop()
+    env.server.flags = ["--lease-s", str(lease_s)]
+    env.server.start()
+    env.submit(plain("left behind"))
+    (grant,) = client.fetch()
+    time.sleep(lease_s / 2)  # of the lease half is over: that does not count
+    env.server.kill()
+    began_s = time.time()
+    env.server.start()
+    ready_s = time.time()
+    other = FakeClient(env.server.url, name="other")
+    other.register()
+    eventually_sync(lambda: bool(other.fetch(wait_s=1)), within_s=30)
+    (taken,) = other.held.values()
+    other.close()
+    assert (taken.work, taken.attempt) == (grant.work, grant.attempt + 1)
+    (missed,) = (event for event in env.data("GET", "/events") if event["code"] == "CU")
+    lost_s = parse_rfc3339(missed["time"])
+    assert began_s + lease_s <= lost_s < ready_s + 2 * lease_s

@@ -1,4 +1,7 @@
-"""Fixtures of crash tests: a server that is killed, and a client that outlives it."""
+"""Fixtures of crash tests: a server that is killed, and a client that outlives it.
+
+On SQLite, and for a test that asks for it (stores.py) also on a server that speaks MongoDB's protocol.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +10,21 @@ import pytest
 
 from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
+from tests.support.mongo import MongoServer
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[AweEnv]:
-    with AweEnv(tmp_path) as env:
+def store(request: pytest.FixtureRequest) -> str:
+    """What `serve --store` is given; "" is SQLite."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return ""
+    server: MongoServer = request.getfixturevalue("mongo_server")
+    return server.url()
+
+
+@pytest.fixture
+def env(tmp_path: Path, store: str) -> Iterator[AweEnv]:
+    with AweEnv(tmp_path, store=store) as env:
         env.server.start()
         yield env
 

@@ -6,10 +6,14 @@ import httpx
 import pytest
 
 from tests.crash.documents import plain
+from tests.crash.stores import on_both_stores
 from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
 
-POINTS = ["before-commit", "after-commit", "before-reply"]
+pytestmark = on_both_stores
+
+POINTS = ["before-commit", "inside-commit", "after-commit", "before-reply"]
+LOST = ("before-commit", "inside-commit")  #: where nothing of a batch is durable
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -22,7 +26,7 @@ def test_a_submit_that_got_no_answer_is_there_whole_or_not_at_all(env: AweEnv, p
     env.server.start()
     jobs = {job["id"]: job for job in env.data("GET", "/job")}
     assert kept in jobs
-    assert len(jobs) == (1 if point == "before-commit" else 2)
+    assert len(jobs) == (1 if point in LOST else 2)
     assert all(len(job["tasks"]) == 3 for job in jobs.values()), "no job without its tasks"
 
 
@@ -68,7 +72,7 @@ def test_a_report_repeated_after_the_crash_is_accepted_once(
     env.server.start()
     client.request_id -= 1  # the same exchange again
     reply = client.exchange(reports=[client.done(grant)])
-    assert reply["results"][0]["result"] == ("accepted" if point == "before-commit" else "duplicate")
+    assert reply["results"][0]["result"] == ("accepted" if point in LOST else "duplicate")
     job = env.wait_for(job_id)
     assert job["tasks"][0]["remainwork"] == 0
     assert env.data("GET", f"/client/{client.id}")["total_completed"] == 1

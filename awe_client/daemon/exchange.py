@@ -5,8 +5,8 @@
 * A request with nothing to report may wait at the server. When something comes up meanwhile, a new exchange
   is sent on another connection; the server answers the older one as superseded. Its work is not ours in any
   case: by the newer request, which does not list it as held, the server has taken it back.
-* While no server answers, the pauses grow, with jitter, up to 30 s
-  or half a lease. Work goes on meanwhile.
+* While no server answers, the pauses grow, with jitter, up to 30 s (5 s if there is a standby, which is asked
+  before each pause) or half a lease. Work goes on meanwhile.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from awe_client.daemon.attempt import AttemptKey
 from awe_client.daemon.identity import WorkRoot
-from awe_client.daemon.servers import BACKOFF_CAP_S, Patience, Servers
+from awe_client.daemon.servers import Servers
 from awe_client.daemon.spool import Spool
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
@@ -95,7 +95,7 @@ class ExchangeLoop:
         self._request_id = 0
         self.begun_at = time.monotonic()  #: when the newest exchange was made up
         self._lease_s = FIRST_LEASE_S
-        self._patience = Patience()
+        self._patience = servers.patience()
         self._abandoned: dict[asyncio.Task[ReplyMessage], None] = {}  #: oldest first
         self._max_reports = MAX_REPORTS  #: in one request
         self._registrations_lost = 0  #: in a row, without an exchange that worked
@@ -154,7 +154,7 @@ class ExchangeLoop:
             except AweError as exc:
                 if not exc.retryable and not self._port.holds():
                     raise
-                self._servers.failed(server)
+                self._servers.failed(server, exc)
                 level = logging.WARNING if self._patience.failures else logging.INFO
                 log.log(level, "not_registered", extra={"server": server.base_url, "error": str(exc)})
                 await self._patience.wait(exc)
@@ -170,7 +170,7 @@ class ExchangeLoop:
     def _set_lease(self, lease_s: float) -> None:
         """After a restart the server waits one lease for us: no pause may be as long as that."""
         self._lease_s = max(lease_s, 0.1)
-        self._patience.cap_s = min(BACKOFF_CAP_S, max(self._lease_s / 2, 1.0))
+        self._patience.cap_s = min(self._servers.cap_s, max(self._lease_s / 2, 1.0))
 
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""
@@ -280,7 +280,7 @@ class ExchangeLoop:
         """Pause after a failed exchange. Returns the request if it is to be sent again as it is."""
         server = exc.fields.get("server")
         if server is not None:
-            self._servers.failed(server)
+            self._servers.failed(server, exc)
         delay_s = self._patience.delay_s(exc)
         facts = {"error": str(exc), "code": exc.code, "failures": self._patience.failures}
         log.warning("exchange_failed", extra={**facts, "delay_s": round(delay_s, 1)})

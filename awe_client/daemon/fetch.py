@@ -16,7 +16,7 @@ from awe_client.daemon.copies import in_thread
 from awe_client.daemon.environment import SCRIPT_NAME
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.progress import Meter
-from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.servers import Servers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
 from awe_client.daemon.unpack import Refused, unpack
 from awe_client.daemon.whole_files import WholeFiles, is_shock, token_of, whole
@@ -187,7 +187,7 @@ class Fetcher:
         base = url.partition("?")[0]
         if not base.startswith("/node/"):
             raise StepError(FailureKind.INPUT, f"{shown(url)} is not a node of this server: no attributes")
-        patience = Patience()
+        patience = self._servers.patience()
         while True:
             server = self._servers.current
             try:
@@ -197,7 +197,7 @@ class Fetcher:
                     raise StepError(
                         FailureKind.INPUT, f"cannot read the attributes of {base}: {exc}"
                     ) from exc
-                self._servers.failed(server)
+                self._servers.failed(server, exc)
                 await patience.wait(exc)
 
 

@@ -18,7 +18,7 @@ from awe_client.daemon.attempt import TaskSpec
 from awe_client.daemon.container import Engine, check_image
 from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.engine import Called, Containers
-from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.servers import Servers
 from awe_client.daemon.transfer import Sources, StepError
 from awe_client.sdk.download import known_of
 from shared_models.errors import AweError, InvalidDocument, ServerUnreachable
@@ -146,7 +146,7 @@ class Images:
         if not image:
             return None
         wanted = {"attributes.type": "dockerimage", "attributes.name": image}
-        patience = Patience()
+        patience = self._servers.patience()
         while True:
             server = self._servers.current
             try:
@@ -155,7 +155,7 @@ class Images:
                 if not (exc.retryable or isinstance(exc, ServerUnreachable)):
                     log.warning("images_not_listed", extra={"reason": str(exc)})
                     return None
-                self._servers.failed(server)
+                self._servers.failed(server, exc)
                 await patience.wait(exc)
             else:
                 return page.items[0] if page.items and page.items[0].file else None

@@ -27,7 +27,7 @@ from awe_client.sdk.download_errors import OutOfReach
 from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
-from shared_models.errors import AweError, LeaseLost, NotFound, ServerUnreachable, ShuttingDown
+from shared_models.errors import AweError, LeaseLost, NotFound, ServerUnreachable
 from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
@@ -93,7 +93,7 @@ class Pusher:
         mismatches = 0
         while True:
             body = await _body_of(found)
-            patience = Patience()
+            patience = self._servers.patience()
             upload = Upload(attempt, node, body, meter.follow(name), patience.reset)
             fact = await self._insist(upload, f"output {name} ({body.size / 1e6:,.1f} MB)", meter, patience)
             if not body.md5 or fact.md5 in ("", body.md5):
@@ -106,7 +106,7 @@ class Pusher:
 
     async def _stage(self, attempt: Attempt, found: Found, meter: Meter) -> OutputMessage:
         """Put an output beside its target on a shared file system. Raises StepError."""
-        name, patience = found.output["filename"], Patience()
+        name, patience = found.output["filename"], self._servers.patience()
         while True:
             try:
                 size, md5 = await self._stager.stage(attempt, found.output["url"], found, meter.follow(name))
@@ -189,7 +189,7 @@ class Pusher:
 
         `meter` is told what keeps it waiting.
         """
-        patience = patience or Patience()
+        patience = patience or self._servers.patience()
         while True:
             server = self._servers.current
             try:
@@ -209,8 +209,7 @@ class Pusher:
                 passing = worth_retrying(exc.fields.get("status", 0)) and patience.failures < INTERNAL_ERRORS
                 if not (exc.retryable or no_server or passing):
                     raise StepError(FailureKind.OUTPUT, f"{what} was refused: {exc}") from exc
-                if no_server or isinstance(exc, ShuttingDown):
-                    self._servers.failed(server)
+                self._servers.failed(server, exc)
                 log.info("push_retried", extra={"what": what, "error": str(exc)})
                 meter.waits(f"its {what} is {'not taken' if no_server else 'refused'} for now: {exc}")
                 await patience.wait(exc)

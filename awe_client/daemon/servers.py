@@ -9,12 +9,13 @@ import httpx
 from awe_client.api import AsyncAweClient
 from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.transport import RetryPolicy
-from shared_models.errors import AweError
+from shared_models.errors import AweError, ServerUnreachable, StoreUnavailable, Unavailable
 
 log = logging.getLogger(__name__)
 
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 30.0
+SEVERAL_CAP_S = 5.0  #: with a standby, which takes over within seconds
 #: Connections for what is not a transfer.
 OTHER_CONNECTIONS = 24
 
@@ -51,9 +52,18 @@ class Servers:
         """The server to talk to now."""
         return self._clients[self._at]
 
-    def failed(self, client: AsyncAweClient) -> None:
-        """This one did not answer: go on to the next, unless somebody has done so already."""
-        if client is self.current and len(self._clients) > 1:
+    @property
+    def cap_s(self) -> float:
+        """The longest pause while none answers."""
+        return BACKOFF_CAP_S if len(self._clients) == 1 else SEVERAL_CAP_S
+
+    def patience(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> "Patience":
+        """For a call that is repeated until one of them answers it."""
+        return Patience(base_s=base_s, cap_s=min(cap_s, self.cap_s), servers=len(self._clients))
+
+    def failed(self, client: AsyncAweClient, error: AweError) -> None:
+        """This one did not answer, or does not lead: go on to the next, unless somebody has done so."""
+        if client is self.current and len(self._clients) > 1 and _leads_not(error):
             self._at = (self._at + 1) % len(self._clients)
             log.warning("server_changed", extra={"server": self.current.base_url})
 
@@ -62,19 +72,31 @@ class Servers:
         await self._http.aclose()
 
 
-class Patience:
-    """Counts failures in a row and sleeps longer after each, with jitter and a cap."""
+def _leads_not(error: AweError) -> bool:
+    """Whether another server may answer what this one did not. Store and disk are the same there."""
+    no_server = isinstance(error, ServerUnreachable)
+    return no_server or (isinstance(error, Unavailable) and not isinstance(error, StoreUnavailable))
 
-    def __init__(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> None:
+
+class Patience:
+    """Counts failures in a row and sleeps longer after each round of the servers, with jitter and a cap."""
+
+    def __init__(
+        self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S, servers: int = 1
+    ) -> None:
         self._base_s = base_s
+        self._servers = servers
         self.cap_s = cap_s
         self.failures = 0
 
     def delay_s(self, error: AweError) -> float:
         """Count a failure; how long to wait because of it."""
         self.failures += 1
+        rounds, asked = divmod(self.failures, self._servers)
+        if asked and _leads_not(error):
+            return 0.0  # another one has not been asked yet
         asked_s = float(error.fields.get("retry_after_s", 0.0))
-        return jittered_delay_s(self.failures, base_s=self._base_s, cap_s=self.cap_s, asked_s=asked_s)
+        return jittered_delay_s(max(rounds, 1), base_s=self._base_s, cap_s=self.cap_s, asked_s=asked_s)
 
     async def wait(self, error: AweError) -> None:
         """Count a failure and sleep."""

@@ -24,7 +24,7 @@ from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.pace import TooSlow, min_bytes, paced
 from awe_client.daemon.progress import Follower
-from awe_client.daemon.servers import BACKOFF_BASE_S, BACKOFF_CAP_S, Patience, Servers
+from awe_client.daemon.servers import BACKOFF_BASE_S, Patience, Servers
 from awe_client.daemon.shared_files import SharedFiles
 from awe_client.daemon.shock_source import shock_opener
 from awe_client.sdk.address import shown
@@ -138,7 +138,11 @@ class Sources:
     ) -> T:
         """Try until it works or makes no sense any more. Raises StepError."""
         own = url.startswith("/")
-        patience = Patience(base_s=self._retry_base_s, cap_s=BACKOFF_CAP_S if own else FOREIGN_CAP_S)
+        patience = (
+            self._servers.patience(base_s=self._retry_base_s)
+            if own
+            else Patience(base_s=self._retry_base_s, cap_s=FOREIGN_CAP_S)
+        )
         corrupt = most = 0
         while True:
             server = self._servers.current
@@ -165,8 +169,8 @@ class Sources:
                 tries = patience.failures + 1
                 if not (exc.retryable or no_server) or (bounded and tries >= FOREIGN_ATTEMPTS):
                     raise _gave_up(url, exc, is_shock=is_shock) from exc
-                if no_server:
-                    self._servers.failed(server)
+                if own:
+                    self._servers.failed(server, exc)
             except OSError as exc:
                 raise disk_error(exc, target.name) from exc
             log.info("fetch_retried", extra={"url": shown(url), "error": str(error)})

@@ -1,0 +1,88 @@
+"""A client that knows a standby's address asks there at once, and comes back soon after a take-over."""
+
+import random
+
+import pytest
+
+from awe_client.daemon.servers import BACKOFF_CAP_S, SEVERAL_CAP_S, Patience, Servers
+from shared_models.errors import (
+    AweError,
+    LeadInDoubt,
+    NoSpace,
+    ServerUnreachable,
+    ShuttingDown,
+    StoreUnavailable,
+    Unavailable,
+)
+
+pytestmark = pytest.mark.anyio
+
+URLS = ["http://127.0.0.1:9", "http://127.0.0.1:10", "http://127.0.0.1:11"]
+AWAY = ServerUnreachable("refused")
+
+
+def servers_of(count: int) -> Servers:
+    return Servers(URLS[:count], authorization="", transfer_timeout_s=5.0, transfers=1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_each_server_is_asked_before_a_pause(count: int) -> None:
+    servers = servers_of(count)
+    patience = servers.patience()
+    for failure in range(1, 4 * count + 1):
+        assert (patience.delay_s(AWAY) > 0) == (failure % count == 0)
+    await servers.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_pauses_grow_less_with_a_standby(count: int) -> None:
+    """A take-over takes 15 s: long enough for a lonely server's clients to have become slow."""
+    random.seed(1)
+    servers = servers_of(count)
+    patience = servers.patience()
+    longest = max(patience.delay_s(AWAY) for _ in range(60))
+    cap_s = BACKOFF_CAP_S if count == 1 else SEVERAL_CAP_S
+    assert cap_s / 2 < longest <= cap_s
+    await servers.close()
+
+
+async def test_no_short_lease_is_lost_in_a_pause() -> None:
+    servers = servers_of(2)
+    patience = servers.patience(cap_s=1.0)
+    assert max(patience.delay_s(AWAY) for _ in range(60)) <= 1.0
+    await servers.close()
+
+
+async def test_after_a_success_all_are_asked_again_before_a_pause() -> None:
+    servers = servers_of(2)
+    patience = servers.patience()
+    assert patience.delay_s(AWAY) == 0
+    patience.reset()
+    assert patience.delay_s(AWAY) == 0
+    await servers.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_gone"),
+    [
+        (ServerUnreachable(), True), (ShuttingDown(), True), (LeadInDoubt(), True), (Unavailable(), True),
+        (StoreUnavailable(), False), (NoSpace(), False), (AweError(), False),
+    ],
+)  # fmt: skip
+async def test_another_server_is_asked_when_this_one_does_not_lead(error: AweError, is_gone: bool) -> None:
+    """A trouble of the store, or of its disk, is the other server's, too."""
+    servers = servers_of(2)
+    first = servers.current
+    servers.failed(first, error)
+    assert (servers.current is not first) == is_gone
+    await servers.close()
+
+
+async def test_a_trouble_that_another_server_has_too_is_waited_for() -> None:
+    servers = servers_of(2)
+    assert servers.patience().delay_s(StoreUnavailable()) > 0
+    await servers.close()
+
+
+def test_a_lonely_server_is_waited_for() -> None:
+    assert Patience().delay_s(AWAY) > 0

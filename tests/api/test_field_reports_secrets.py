@@ -125,6 +125,29 @@ async def test_X_07_no_secret_is_in_a_view_an_event_a_refusal_or_a_log(
         assert shown(json.dumps(vars(record), default=str)) == [], record.getMessage()
 
 
+# -- X-11 ------------------------------------------------------------------------------------------------
+
+
+async def test_X_11_a_data_token_that_was_replaced_is_what_running_work_gets_from_then_on(api: Api) -> None:
+    """Nothing of ours expires yet; what somebody else gave does, and work may run longer than that."""
+
+    async def token_of(work: dict[str, Any]) -> str:
+        reply = await api.http.get(f"/work/{work['id']}?datatoken&client={work['client']}")
+        assert reply.status_code == 200, reply.text
+        return reply.headers["datatoken"]
+
+    document = {"tasks": [task("0", totalwork=2)]}
+    job = await api.ok("POST", "/job", json=document, headers={"Datatoken": "first"})
+    client = await api.register()
+    work = await api.checkout(client)
+    assert await token_of(work) == "first"
+    api.hands.advance(50)
+    await api.ok("PUT", f"/job/{job['id']}?settoken", headers={"Datatoken": "second"})
+    assert await token_of(work) == "second"
+    await api.report(work)
+    assert await token_of(await api.checkout(client)) == "second"
+
+
 # -- X-08 ------------------------------------------------------------------------------------------------
 
 EVIL = "<img src=x onerror=\"fetch('/canary')\"></script>'javascript:alert(1)"

@@ -177,6 +177,17 @@ async def test_X_05_a_key_makes_a_repeated_submission_one_job(api: Api) -> None:
     assert await jobs(api) == 2
 
 
+async def test_X_05_a_form_may_be_repeated_under_its_key_too(api: Api) -> None:
+    """Whoever sends it again makes a form of its own, with other boundaries; the document is the same."""
+    ids = set()
+    for boundary in ("one", "two"):
+        kind = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Idempotency-Key": "k"}
+        form = {"upload": ("job.json", json.dumps(ONE))}
+        ids.add((await api.ok("POST", "/job", files=form, headers=kind))["id"])
+    assert len(ids) == 1
+    assert await jobs(api) == 1
+
+
 async def test_X_05_ten_posts_at_once_with_one_key_are_one_job(api: Api) -> None:
     ids: list[str] = []
 

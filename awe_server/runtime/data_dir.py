@@ -27,7 +27,8 @@ def claim(folder: Path) -> None:
                 f"cannot use the data directory {folder}: it is not empty, and not awe-server's; "
                 "name a new or an empty one"
             )
-        (folder / MARK).write_text(_MARK_TEXT, encoding="ascii")
+        if not (folder / MARK).exists():  # a standby writes nothing in the folder of the server that leads
+            (folder / MARK).write_text(_MARK_TEXT, encoding="ascii")
     except OSError as exc:
         raise CannotStart(f"cannot use the data directory {folder}: {exc.strerror}") from exc
 

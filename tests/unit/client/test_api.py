@@ -188,7 +188,7 @@ def unsure() -> httpx.Response:
 
 
 @pytest.mark.parametrize("failure", [cut, busy, unsure])
-async def test_reads_and_submits_are_repeated(failure: Callable[[], httpx.Response]) -> None:
+async def test_X_05_reads_and_submits_are_repeated(failure: Callable[[], httpx.Response]) -> None:
     seen: list[httpx.Request] = []
     async with a_client(failing(2, failure, seen)) as awe:
         assert (await awe.get_job("j")).id == "j"
@@ -200,7 +200,9 @@ async def test_reads_and_submits_are_repeated(failure: Callable[[], httpx.Respon
 
 
 @pytest.mark.parametrize("failure", [cut, busy, unsure])
-async def test_verbs_that_may_have_worked_are_not_repeated(failure: Callable[[], httpx.Response]) -> None:
+async def test_X_05_verbs_that_may_have_worked_are_not_repeated(
+    failure: Callable[[], httpx.Response],
+) -> None:
     seen: list[httpx.Request] = []
     async with a_client(failing(2, failure, seen)) as awe:
         with pytest.raises((ServerUnreachable, StoreUnavailable)):

@@ -38,7 +38,7 @@ async def test_a_command_that_does_well_is_reported_done(server: FakeServer, sta
         ("touch f; ./f", "command", 126, None, "cannot be executed"),
     ],
 )
-async def test_P_02_01_only_exit_code_0_is_success(
+async def test_P_02_only_exit_code_0_is_success(
     server: FakeServer,
     start: MakeDaemon,
     script: str,
@@ -55,7 +55,7 @@ async def test_P_02_01_only_exit_code_0_is_success(
     assert says in report["message"]
 
 
-async def test_P_02_02_a_broken_pipe_inside_a_command_is_the_commands_own_business(
+async def test_P_02_a_broken_pipe_inside_a_command_is_the_commands_own_business(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
@@ -73,7 +73,7 @@ async def test_P_02_02_a_broken_pipe_inside_a_command_is_the_commands_own_busine
         ("/no/such/file", 127, "command not found: /no/such/file"),
     ],
 )
-async def test_P_02_03_a_program_that_cannot_be_started_is_named(
+async def test_P_02_a_program_that_cannot_be_started_is_named(
     server: FakeServer, start: MakeDaemon, name: str, exit_code: int, says: str
 ) -> None:
     start()
@@ -93,7 +93,7 @@ async def test_an_unset_variable_in_the_arguments_is_a_failure_that_names_it(
     assert "NOT_SET" in report["message"]
 
 
-async def test_P_04_01_a_command_that_reads_standard_input_ends_at_once(
+async def test_P_04_a_command_that_reads_standard_input_ends_at_once(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
@@ -122,7 +122,7 @@ async def test_stdin_stdout_and_stderr_may_be_files(server: FakeServer, start: M
     assert report["stderr_tail"] == "oops\n"
 
 
-async def test_P_05_01_bytes_that_are_no_text_are_kept_in_files_and_replaced_in_reports(
+async def test_P_05_bytes_that_are_no_text_are_kept_in_files_and_replaced_in_reports(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     start()
@@ -175,7 +175,7 @@ async def test_a_time_limit_ends_the_command_and_is_named(server: FakeServer, st
     assert report["stdout_tail"] == "started\n"
 
 
-async def test_P_07_01_the_environment_is_built_and_nothing_leaks(
+async def test_P_07_the_environment_is_built_and_nothing_leaks(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_X", "classified")
@@ -226,7 +226,7 @@ async def test_a_command_knows_who_it_is(server: FakeServer, start: MakeDaemon) 
         assert (await server.result(work))["stdout_tail"] == expected
 
 
-async def test_P_07_02_temporary_files_go_with_the_work_directory(
+async def test_P_07_temporary_files_go_with_the_work_directory(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
     start()

@@ -26,7 +26,7 @@ from tests.unit.client.processes import appears, marked, no_more
 pytestmark = pytest.mark.anyio
 
 
-async def test_P_01_06_no_command_survives_a_daemon_that_is_killed(
+async def test_P_01_no_command_survives_a_daemon_that_is_killed(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     daemon = await launch("--executors", "2")
@@ -40,7 +40,7 @@ async def test_P_01_06_no_command_survives_a_daemon_that_is_killed(
     await no_more(str(tmp_path / "work" / "fresh"), 5.0)
 
 
-async def test_P_01_07_commands_whose_daemon_and_executors_were_killed_at_once_end_with_the_next_start(
+async def test_P_01_commands_whose_daemon_and_executors_were_killed_at_once_end_with_the_next_start(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     daemon = await launch("--executors", "1")
@@ -183,9 +183,7 @@ async def test_file_names_are_utf8_in_any_locale(server: FakeServer, launch: Lau
     assert server.uploads[out["node"], work, 1] == b"x"
 
 
-async def test_P_08_01_a_low_file_limit_costs_slots_but_no_attempts(
-    server: FakeServer, launch: Launch
-) -> None:
+async def test_P_08_a_low_file_limit_costs_slots_but_no_attempts(server: FakeServer, launch: Launch) -> None:
     await launch("--slots", "60", "--executors", "1", prefix=("prlimit", "--nofile=40"))
     works = await server.add_task("sleep", "0.01", ranks=150)
     for work in works:
@@ -195,7 +193,7 @@ async def test_P_08_01_a_low_file_limit_costs_slots_but_no_attempts(
     assert not {k for k in kinds if k[0] == "failed" and k[1] != "node"}
 
 
-async def test_P_08_02_refused_starts_are_tried_again_with_fewer_slots(
+async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from awe_client.daemon import executor
@@ -232,7 +230,7 @@ TERMINAL = (
 
 
 @pytest.mark.parametrize("stdin", ["null", "closed", "terminal"])
-async def test_P_04_02_who_reads_standard_input_finds_its_end_however_the_daemon_was_started(
+async def test_P_04_who_reads_standard_input_finds_its_end_however_the_daemon_was_started(
     server: FakeServer, launch: Launch, stdin: str
 ) -> None:
     theirs, ours = pty.openpty()
@@ -267,7 +265,7 @@ def powerless() -> tuple[str, ...]:
     return () if os.getuid() else ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
-async def test_P_07_03_commands_do_not_find_the_token_in_processes_of_their_own_user(
+async def test_P_07_commands_do_not_find_the_token_in_processes_of_their_own_user(
     server: FakeServer, launch: Launch
 ) -> None:
     """Not of root's: whoever is root reads everything."""
@@ -297,7 +295,7 @@ def cpu_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def test_Q_03_05_an_idle_client_costs_no_processor_time(server: FakeServer, launch: Launch) -> None:
+async def test_Q_03_an_idle_client_costs_no_processor_time(server: FakeServer, launch: Launch) -> None:
     daemon = await launch()
     [work] = await server.add_task()
     await server.result(work)

@@ -156,6 +156,31 @@ async def test_D_07_results_survive_a_server_that_is_away(server: FakeServer, st
     assert server.uploads[out["node"], work, 1] == b"x\n"
 
 
+@pytest.mark.parametrize("away", ["refused", "503", "silent"])
+async def test_a_result_is_soon_on_disk_also_while_no_server_answers(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, away: str
+) -> None:
+    """It must outlive the client also then, and each by itself: they do not end in one moment."""
+    start()
+    go = tmp_path / "go"
+    scripts = [f"until [ -e {go}{n} ]; do sleep 0.02; done" for n in "ab"]
+    works = [work for script in scripts for work in await server.add_task(script=[script])]
+    await server.until(lambda: any(len(x["holds"]) == 2 for x in server.exchanges))
+    if away == "refused":
+        await server.shut()
+    elif away == "503":
+        server.refuse = refusal(503, "store_unavailable", "later", {"Retry-After": "30"})
+    else:
+        server.black_hole = True
+    spool = tmp_path / "work" / "spool" / "reports.log"
+    for n, work in zip("ab", works, strict=True):
+        Path(f"{go}{n}").touch()
+        await eventually(lambda work=work: work.encode() in spool.read_bytes(), within_s=10.0)  # type: ignore[misc]
+    server.refuse, server.black_hole = None, False
+    if away == "refused":
+        await server.start()
+
+
 async def test_a_second_server_is_tried_when_the_first_is_away(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -171,7 +196,7 @@ async def test_a_second_server_is_tried_when_the_first_is_away(
 
 
 @pytest.mark.parametrize("away", ["refused", "503"])
-async def test_Q_03_01_the_pauses_grow_while_no_server_answers(
+async def test_Q_03_the_pauses_grow_while_no_server_answers(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
     """A minute in fast motion: sleeping is made 50 times shorter, times are counted as asked for."""
@@ -208,7 +233,7 @@ async def test_Q_03_01_the_pauses_grow_while_no_server_answers(
     monkeypatch.undo()
 
 
-async def test_Q_03_03_a_server_that_never_answers_is_asked_seldom_and_work_goes_on(
+async def test_Q_03_a_server_that_never_answers_is_asked_seldom_and_work_goes_on(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     server.lease_s = 0.6  # a request is given up after 1.2 s, a pause is 1 s at most
@@ -226,7 +251,7 @@ async def test_Q_03_03_a_server_that_never_answers_is_asked_seldom_and_work_goes
 
 
 @pytest.mark.parametrize("asked_s", [0.0, 7.0], ids=["refused", "Retry-After"])
-def test_Q_03_04_clients_that_lost_one_server_do_not_come_back_in_step(asked_s: float) -> None:
+def test_Q_03_clients_that_lost_one_server_do_not_come_back_in_step(asked_s: float) -> None:
     """200 clients, one minute without a server."""
     random.seed(3)
     away = Unavailable("away")

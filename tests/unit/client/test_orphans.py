@@ -36,7 +36,7 @@ def leaving(kind: str, go: Path) -> tuple[str, list[str]]:
 
 @pytest.mark.parametrize("end", ["cancel", "time limit", "end of command"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_P_01_08_no_process_survives_its_attempt(
+async def test_P_01_no_process_survives_its_attempt(
     server: FakeServer, start: MakeDaemon, tmp_path: Path, kind: str, end: str
 ) -> None:
     go = tmp_path / "go"
@@ -57,7 +57,7 @@ async def test_P_01_08_no_process_survives_its_attempt(
 
 
 @pytest.mark.parametrize("end", ["TERM", "kill -9", "kill -9 with its executors"])
-async def test_P_01_09_no_process_survives_its_client(
+async def test_P_01_no_process_survives_its_client(
     server: FakeServer, launch: Launch, tmp_path: Path, end: str
 ) -> None:
     """In the last case, the next start of the client."""
@@ -89,7 +89,7 @@ async def test_P_01_09_no_process_survives_its_client(
         end_and_reap(pids, marks)
 
 
-async def test_P_01_10_without_a_control_group_the_next_start_ends_what_shows_whose_it_is(
+async def test_P_01_without_a_control_group_the_next_start_ends_what_shows_whose_it_is(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     """ARCHITECTURE.md names this limit: what hides from everything stays."""
@@ -108,7 +108,7 @@ async def test_P_01_10_without_a_control_group_the_next_start_ends_what_shows_wh
         end_and_reap(pids, marks)
 
 
-async def test_P_01_11_who_hides_while_another_command_runs_ends_with_that_one(
+async def test_P_01_who_hides_while_another_command_runs_ends_with_that_one(
     server: FakeServer, start: MakeDaemon, tmp_path: Path
 ) -> None:
     """ARCHITECTURE.md names this limit: nobody can say whose it is, so it is nobody's while there are two."""
@@ -126,7 +126,7 @@ async def test_P_01_11_who_hides_while_another_command_runs_ends_with_that_one(
     await no_more(mark, 10.0)
 
 
-async def test_P_01_12_somebody_who_looks_at_the_directories_of_attempts_is_left_alone(
+async def test_P_01_somebody_who_looks_at_the_directories_of_attempts_is_left_alone(
     server: FakeServer, launch: Launch, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"

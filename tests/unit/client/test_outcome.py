@@ -16,7 +16,7 @@ def test_exit_code_0_is_success() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 128, 137, 255])
-def test_P_02_04_every_other_exit_code_is_the_commands_failure(code: int) -> None:
+def test_P_02_every_other_exit_code_is_the_commands_failure(code: int) -> None:
     failure = judge_end(replace(GOOD, exit_code=code), 0)
     assert failure is not None
     assert (failure.kind, failure.exit_code, failure.signal) == (FailureKind.COMMAND, code, None)

@@ -32,7 +32,7 @@ def script_of(kind: str, mark: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", sorted(STUBBORN))
-async def test_P_01_01_a_discarded_attempt_leaves_no_process(
+async def test_P_01_a_discarded_attempt_leaves_no_process(
     server: FakeServer, start: MakeDaemon, kind: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
@@ -49,7 +49,7 @@ async def test_P_01_01_a_discarded_attempt_leaves_no_process(
 
 
 @pytest.mark.parametrize("kind", sorted(STUBBORN))
-async def test_P_01_02_a_timed_out_attempt_leaves_no_process(
+async def test_P_01_a_timed_out_attempt_leaves_no_process(
     server: FakeServer, start: MakeDaemon, kind: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
@@ -65,7 +65,7 @@ async def test_P_01_02_a_timed_out_attempt_leaves_no_process(
 
 
 @pytest.mark.parametrize("prefix", ["", "setsid ", "env -i setsid "])
-async def test_P_01_03_what_a_command_leaves_behind_is_killed_before_its_end_is_told(
+async def test_P_01_what_a_command_leaves_behind_is_killed_before_its_end_is_told(
     server: FakeServer, start: MakeDaemon, prefix: str
 ) -> None:
     mark = "mark" + secrets.token_hex(8)
@@ -78,7 +78,7 @@ async def test_P_01_03_what_a_command_leaves_behind_is_killed_before_its_end_is_
     assert marked(mark) == []
 
 
-async def test_P_01_04_who_hides_behind_another_that_hides_is_found_too(
+async def test_P_01_who_hides_behind_another_that_hides_is_found_too(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     """Sessions of their own, nothing of ours in their environment, elsewhere: each becomes the executor's
@@ -104,7 +104,7 @@ async def test_an_output_written_after_the_exit_by_a_background_child_is_missing
     assert "declared output late.txt missing" in report["message"]
 
 
-async def test_P_01_05_releasing_ends_all_commands_and_gives_them_back(
+async def test_P_01_releasing_ends_all_commands_and_gives_them_back(
     server: FakeServer, start: MakeDaemon
 ) -> None:
     mark = "mark" + secrets.token_hex(8)

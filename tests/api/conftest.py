@@ -1,6 +1,6 @@
 """The whole server in process, on the memory store, with a clock that tests move."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from awe_server.runtime.clock import Clock
 from awe_server.runtime.services import Services
 from awe_server.settings import Settings
 from tests.support.eventually import eventually
+from tests.support.invariants import COLLECTIONS, Document, Ledger, Tape, check_all, counted
 
 URL = "http://127.0.0.1:8001"
 
@@ -40,6 +41,19 @@ class Api:
     http: httpx.AsyncClient
     hands: Hands
     deaths: list[BaseException] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    unchecked: str = ""  #: why this test leaves what no other may
+
+    async def check(self) -> Sequence[str]:
+        """What is wrong with what was answered, told and stored; the server still runs."""
+        engine, tape = self.services.engine, Tape()
+        await engine.settled()
+        while page := engine.events.since(tape.last):
+            tape.add(page)
+        documents: dict[str, list[Document]] = {
+            name: [document async for document in engine.scan(name)] for name in COLLECTIONS
+        }
+        return counted(check_all(documents, tape, self.ledger))
 
     async def ok(self, method: str, path: str, **more: Any) -> Any:
         """The `data` of a request that must succeed."""
@@ -113,7 +127,13 @@ async def api(tmp_path: Path, settings: dict[str, Any], anyio_backend: str) -> A
     )
     app = build_api(services)
     await services.engine.start()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL, timeout=20) as http:
-        yield Api(app, services, http, hands, deaths)
+    ledger = Ledger()
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url=URL, timeout=20, event_hooks=ledger.async_hooks()
+    ) as http:
+        api = Api(app, services, http, hands, deaths, ledger)
+        yield api
+    broken = [] if api.unchecked or deaths else await api.check()
     await services.engine.stop()
     assert not deaths
+    assert not broken, "\n".join(broken)

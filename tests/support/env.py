@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,20 @@ import httpx
 
 from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.invariants import (
+    Documents,
+    Ledger,
+    Tape,
+    check_all,
+    check_files,
+    check_given_back,
+    check_processes,
+    check_temporary,
+    counted,
+    read_mongo,
+    read_sqlite,
+)
+from tests.support.memory import tree
 from tests.support.ports import HeldPort
 from tests.support.warm import WarmAwe
 
@@ -104,25 +119,28 @@ class ServerProcess:
         self.home, self.data = home, home / "server"
         self._held = HeldPort()
         self.port = self._held.number
-        self._store, self.flags, self._env = store, list(flags), dict(env or {})
+        self.store, self.flags, self._env = store, list(flags), dict(env or {})
         self._fault = home / "fault"
-        self._starts = 0
+        self.starts = 0
         self.spawn: Callable[[Sequence[str], Path, dict[str, str], str, str], Process] = Process
+        self.was_killed = False  #: before its last start
+        self.before_end: Callable[[], None] = lambda: None  #: called while it still answers
         self.process: Process | None = None
         self.url = ""
 
     def command(self, data: Path | None = None, port: int | None = None) -> list[str]:
         wanted = str(self.port if port is None else port)
         argv = [str(BIN / "awe-server"), "serve", "--port", wanted, "--data", str(data or self.data)]
-        return [*argv, *(["--store", self._store] if self._store else []), *self.flags]
+        return [*argv, *(["--store", self.store] if self.store else []), *self.flags]
 
     def launch(self, **env: str) -> Process:
         """Start the process without waiting for it."""
-        self._starts += 1
+        self.starts += 1
+        self.was_killed |= self.process is not None and self.process.returncode != 0
         self._fault.unlink(missing_ok=True)
         env = {"AWE_FAULT_POINT": f"@{self._fault}", **self._env, **env}
         point = env["AWE_FAULT_POINT"] if not env["AWE_FAULT_POINT"].startswith("@") else ""
-        self.process = self.spawn(self.command(), self.home / f"server-{self._starts}", env, "server", point)
+        self.process = self.spawn(self.command(), self.home / f"server-{self.starts}", env, "server", point)
         return self.process
 
     def start(self, **env: str) -> Self:
@@ -150,17 +168,26 @@ class ServerProcess:
 
     def kill(self, kind: str = "") -> None:
         """kill -9, counted as that kind."""
+        self.before_end()
         self.running.kill(kind)
 
     def kill_at(self, point: str) -> None:
         """Let it die at before-commit, after-commit or before-reply, from now on."""
+        self.before_end()
         temporary = self._fault.with_suffix(".new")
         temporary.write_text(point)
         temporary.rename(self._fault)
         self.running.fault_point = point.rpartition(" ")[2]
 
     def stop(self) -> int:
+        self.before_end()
         return self.running.stop()
+
+    def documents(self) -> Documents:
+        """What is stored, read past the server, which must not run."""
+        if self.store.startswith("mongodb"):
+            return read_mongo(self.store)
+        return read_sqlite(self.data)
 
     def restart(self) -> None:
         """kill -9 and start again."""
@@ -178,6 +205,9 @@ class AweEnv:
     """One server, any number of clients, all gone at the end.
 
     `server_env` and `client_env` are added to the environment of the server and of each client.
+
+    When nothing went wrong, the end is a power cut, and then the invariants of invariants.py must hold, or
+    the test fails. A test that breaks things for good says so in `unchecked`.
     """
 
     def __init__(
@@ -193,6 +223,10 @@ class AweEnv:
         self.server = ServerProcess(home, store, flags, server_env)
         self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
+        self.ledger, self.tape = Ledger(), Tape()
+        self.unchecked = ""  #: why this test leaves what no other may
+        self.clock_steps = False  #: the wall clock was moved, times say nothing
+        self.server.before_end = self._listen
         self._http: httpx.Client | None = None
         self._awe: WarmAwe | None = None
         self._is_temporary = False
@@ -210,9 +244,42 @@ class AweEnv:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        broken: Sequence[str] = []
+        try:
+            if exc is None and not self.unchecked and self.server.starts:
+                broken = self.check()
+        finally:
+            self.close()
+        assert not broken, f"{self.home}:\n" + "\n".join(broken)
         if self._is_temporary and exc is None:
             shutil.rmtree(self.home, ignore_errors=True)
+
+    def check(self) -> Sequence[str]:
+        """Kill everything, then see that all that was promised is there and nothing is left."""
+        self._listen()
+        server = self.server.running
+        was_stopped = server.returncode == 0 and not self.server.was_killed
+        running = [process for process in (*self.clients, server) if process.returncode is None]
+        started = [pid for process in running for pid in tree(process.pid)]
+        for process in running:
+            process.end()
+        try:
+            documents = self.server.documents()
+        except sqlite3.Error as exc:
+            return counted([f"the store cannot be read: {exc}"])
+        broken = [
+            *check_all(documents, self.tape, self.ledger, clock_steps=self.clock_steps),
+            *check_files(self.server.data, documents),
+            *check_processes(self.home, started),
+        ]
+        if was_stopped:  # what a kill cuts off is swept after a while
+            broken += [*check_temporary(self.server.data), *check_given_back(documents)]
+        return counted(broken)
+
+    def _listen(self) -> None:
+        """Hear what the server has to tell, while it runs."""
+        if self.server.process is not None and self.server.process.returncode is None and self.server.url:
+            self.tape.read(self.http, self.server.starts)
 
     def close(self) -> None:
         if self._http is not None:
@@ -227,7 +294,9 @@ class AweEnv:
     def http(self) -> httpx.Client:
         """Talks to the server; survives its restarts."""
         if self._http is None:
-            self._http = httpx.Client(base_url=self.server.url, timeout=PATIENCE_S, trust_env=False)
+            self._http = httpx.Client(
+                base_url=self.server.url, timeout=PATIENCE_S, trust_env=False, event_hooks=self.ledger.hooks()
+            )
         return self._http
 
     def start_client(

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.support.eventually import PATIENCE_S
+from tests.support.invariants import Ledger
 
 Reply = dict[str, Any]
 
@@ -44,12 +45,15 @@ class FakeClient:
     held: dict[str, Grant] = field(default_factory=dict)
     patience_s: float = 2 * PATIENCE_S
     lost: int = 0  #: results the server did not want
+    ledger: Ledger = field(default_factory=Ledger)  #: what it was promised; that of its AweEnv is checked
     _http: httpx.Client | None = None
 
     @property
     def http(self) -> httpx.Client:
         if self._http is None:
-            self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False)
+            self._http = httpx.Client(
+                base_url=self.url, timeout=70, trust_env=False, event_hooks=self.ledger.hooks()
+            )
         return self._http
 
     def call(self, method: str, path: str, **options: Any) -> Any:

@@ -1,8 +1,13 @@
-"""Servers and clients of tests get the environment that they were given."""
+"""Servers and clients of tests get the environment that they were given, and what they leave is looked at."""
 
 import os
+import sqlite3
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from tests.support import tally
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 
@@ -20,3 +25,45 @@ def test_server_and_clients_have_environments_of_their_own(tmp_path: Path) -> No
             assert b"WHO=server" in environment(env.server.running.pid)
             env.server.restart()
     assert "WHO" not in os.environ
+
+
+JOB = {"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]}
+
+
+def break_promises(env: AweEnv) -> None:
+    with env:
+        env.server.start()
+        env.submit(JOB)
+        assert env.server.stop() == 0
+        (env.server.data / ".tmp-1").touch()
+        with sqlite3.connect(env.server.data / "awe.sqlite") as database:
+            database.execute("DELETE FROM tasks")
+            database.execute("DELETE FROM jobs")
+        database.close()
+
+
+def test_a_test_fails_if_what_it_was_promised_is_gone_or_something_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "_counts", Counter())  # of a run they would be failures
+    with pytest.raises(AssertionError) as failure:
+        break_promises(AweEnv(tmp_path))
+    shown = str(failure.value)
+    assert "was acknowledged and is not stored" in shown
+    assert f"(6) {tmp_path / 'server' / '.tmp-1'} is left" in shown
+    assert tally.totals() == {"sites checked": 1, "lost": 1, "doubled": 0}
+
+
+def test_a_test_that_fails_by_itself_or_says_why_is_not_looked_at(tmp_path: Path) -> None:
+    def run(unchecked: str, failure: Exception | None) -> None:
+        with AweEnv(tmp_path) as env:
+            env.unchecked = unchecked
+            env.server.starts = 1  # nothing was started: a look would fail
+            if failure is not None:
+                raise failure
+
+    run("the test says so", None)
+    with pytest.raises(ZeroDivisionError):
+        run("", ZeroDivisionError())
+    with pytest.raises(AssertionError, match="not started"):
+        run("", None)

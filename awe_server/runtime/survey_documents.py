@@ -146,7 +146,7 @@ def _workunit(unit: Document, known: _Known) -> Iterator[Finding]:
     if task is None or job is None:
         yield f"its {'task' if job else 'job'} is not stored", _removed(unit["jobid"]) if job else _SWEEP
         return
-    if job["state"] not in tuple(JobState) or _odd_numbers(task):
+    if job.get("state") not in tuple(JobState) or _odd_numbers(task):
         return  # of these it is told themselves
     is_live = job["state"] not in ENDED_JOBS
     again = _again(job, task["task_name"])
@@ -206,7 +206,7 @@ def _task(task: Document, known: _Known) -> Iterator[Finding]:
     if job is None:
         yield f"its job {job_id} is not stored", _SWEEP
         return
-    if job["state"] not in tuple(JobState):
+    if job.get("state") not in tuple(JobState):
         return  # of which it is told
     if odd := _odd_numbers(task):
         yield f"makes no sense ({', '.join(odd)})", f"{_BACKUP}, or {_removed(job_id)}"

@@ -33,6 +33,7 @@ DAMAGES = (
     Damage("jobs", "done", "", {"task_names": ["cut"]}, r"not those that it names \(sum\) -> awe rm --full"),
     Damage("jobs", "paused", "", {"notes": ""}, r"does not say why -> awe resume"),
     Damage("jobs", "done", "", {"state": "dancing"}, r"makes no sense \(ValueError: 'dancing'"),
+    Damage("jobs", "runs", "", {"state": None}, r"makes no sense \(ValueError: None", lines=2),
     Damage("jobs", "done", "", {"_jid": 10_002}, r"job number 10002 was given 2 times"),
     Damage("jobs", "done", "", {"_jid": 99_999}, r"last job number is 10005, 99999 was given -> set jid"),
     Damage(

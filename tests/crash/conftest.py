@@ -31,7 +31,7 @@ def env(tmp_path: Path, store: str) -> Iterator[AweEnv]:
 
 @pytest.fixture
 def client(env: AweEnv) -> Iterator[FakeClient]:
-    client = FakeClient(env.server.url, ledger=env.ledger)
+    client = FakeClient(env.server.url)
     client.register()
     yield client
     client.close()

@@ -4,6 +4,7 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,22 @@ class Site:
     """A server, a client, and every kind of sink."""
 
     def __init__(self, home: Path, s3: S3Server) -> None:
+        self._stack = ExitStack()
         self.s3 = s3
         self.bucket = s3.bucket()
         self.shared = home / "shared"
         self.shared.mkdir()
         (home / "web").mkdir()
-        self.web = HttpFiles(home / "web").start()
-        self.shock = ShockServer(home / "shock").start()
+        self.web = self._stack.enter_context(HttpFiles(home / "web"))
+        self.shock = self._stack.enter_context(ShockServer(home / "shock"))
         root = ["--file-root", str(self.shared)]
-        self.env = AweEnv(home, flags=root, server_env=s3.env(), client_env=s3.env())
+        env = AweEnv(home, flags=root, server_env=s3.env(), client_env=s3.env())
+        self.env = self._stack.enter_context(env)
         self.env.server.start()
         self.env.start_client(*root, slots=2)
 
     def close(self) -> None:
-        self.env.close()
-        self.web.stop()
-        self.shock.stop()
+        self._stack.close()
 
     def sink(self, kind: str, name: str) -> dict[str, Any]:
         """The keys of an output that goes there."""

@@ -223,7 +223,7 @@ class AweEnv:
         self.server = ServerProcess(home, store, flags, server_env)
         self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
-        self.ledger, self.tape = Ledger(), Tape()
+        self.ledger, self.tape = Ledger.of(f"http://127.0.0.1:{self.server.port}"), Tape()
         self.unchecked = ""  #: why this test leaves what no other may
         self.clock_steps = False  #: the wall clock was moved, times say nothing
         self.server.before_end = self._listen

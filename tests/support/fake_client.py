@@ -45,12 +45,13 @@ class FakeClient:
     held: dict[str, Grant] = field(default_factory=dict)
     patience_s: float = 2 * PATIENCE_S
     lost: int = 0  #: results the server did not want
-    ledger: Ledger = field(default_factory=Ledger)  #: what it was promised; that of its AweEnv is checked
+    ledger: Ledger | None = None  #: what it was promised; if not given, that of its address
     _http: httpx.Client | None = None
 
     @property
     def http(self) -> httpx.Client:
         if self._http is None:
+            self.ledger = self.ledger or Ledger.of(self.url)
             self._http = httpx.Client(
                 base_url=self.url, timeout=70, trust_env=False, event_hooks=self.ledger.hooks()
             )

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -84,6 +85,11 @@ class Ledger:
     changed_nodes: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ticks: Iterator[int] = field(default_factory=itertools.count)
+
+    @classmethod
+    def of(cls, url: str) -> "Ledger":
+        """The one of the server there, so that whoever talks to it need not be told."""
+        return _ledgers.setdefault(url, cls())
 
     def hooks(self) -> dict[str, list[Any]]:
         """`event_hooks` of an httpx.Client."""
@@ -176,6 +182,10 @@ class Ledger:
     def reopenings_of(self, work: str) -> list[Reopening]:
         """Those of a workunit's job, answered or not."""
         return [*self.reopenings.get(work.partition("_")[0], ()), *self.reopenings.get("", ())]
+
+
+#: By address, as long as somebody uses them: the next test may get the same port.
+_ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
 
 
 def _may_promise(response: httpx.Response) -> bool:

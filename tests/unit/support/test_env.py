@@ -10,6 +10,7 @@ import pytest
 from tests.support import tally
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
+from tests.support.fake_client import FakeClient
 
 
 def environment(pid: int) -> list[bytes]:
@@ -52,6 +53,17 @@ def test_a_test_fails_if_what_it_was_promised_is_gone_or_something_is_left(
     assert "was acknowledged and is not stored" in shown
     assert f"(6) {tmp_path / 'server' / '.tmp-1'} is left" in shown
     assert tally.totals() == {"sites checked": 1, "lost": 1, "doubled": 0}
+
+
+def test_fake_clients_write_down_what_they_are_promised_where_their_site_looks(tmp_path: Path) -> None:
+    with AweEnv(tmp_path) as env:
+        env.server.start()
+        client = FakeClient(env.server.url)
+        client.register()
+        job_id = env.submit(JOB)
+        assert client.work_off() == 1
+        client.close()
+        assert env.ledger.done == {f"{job_id}_0_0": (1, 0)}
 
 
 def test_a_test_that_fails_by_itself_or_says_why_is_not_looked_at(tmp_path: Path) -> None:

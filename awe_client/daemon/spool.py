@@ -1,10 +1,10 @@
 """Results that the server has not acknowledged yet, on disk, so that a restarted daemon still delivers them.
 
 One append-only file with a line per fact: {"r": report} or {"a": [workunit, attempt]}. Reports of one moment
-are written together and cost one fsync; only then may they be sent. Acknowledgements are not fsynced: a
-report that is delivered twice is answered `duplicate`. A torn last line is what a crash leaves; it is cut
-off at the next start. When nothing is open the file is emptied, and when it has grown large it is written
-anew.
+are written together and cost one fsync; only then may they be sent. They are written soon also if nobody is
+there to send them to. Acknowledgements are not fsynced: a report that is delivered twice is answered
+`duplicate`. A torn last line is what a crash leaves; it is cut off at the next start. When nothing is open
+the file is emptied, and when it has grown large it is written anew.
 
 The lines hold lease tokens: the file is private to its user.
 """
@@ -27,6 +27,8 @@ from shared_models.messages import ReportMessage
 
 log = logging.getLogger(__name__)
 
+#: A report is written so soon if no exchange wants it before that, as while no server answers.
+WRITE_AFTER_S = 0.2
 REWRITE_BYTES = 32 * 1024 * 1024
 
 
@@ -43,6 +45,7 @@ class Spool:
         self._fresh: dict[AttemptKey, ReportMessage] = {}
         self._flying: dict[AttemptKey, ReportMessage] = {}  #: being written
         self._writing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
 
@@ -72,9 +75,21 @@ class Spool:
             self._durable.pop((fact["a"][0], fact["a"][1]), None)
 
     def add(self, report: ReportMessage) -> None:
-        """Take a report; it is ready to be sent after the next flush."""
+        """Take a report; it is ready to be sent after the next flush, and soon on disk in any case."""
         self._fresh[report["work"], report["attempt"]] = report
         self._lines.append(orjson.dumps({"r": report}) + b"\n")
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER_S, self._write_now)
+
+    def _write_now(self) -> None:
+        self._timer = None
+        if self._fresh and self._writing is not None and not self._writing.done():
+            self._write_soon()
+        elif self._fresh:
+            self._writing = asyncio.ensure_future(self._write_lines())
 
     def acknowledge(self, key: AttemptKey) -> None:
         """The server has answered this report, or nobody wants it any more."""
@@ -97,12 +112,14 @@ class Spool:
         while self._writing is not None or self._lines:
             if self._writing is None:
                 self._writing = asyncio.ensure_future(self._write_lines())
+            writing = self._writing
             left_s = None if until is None else max(until - time.monotonic(), 0.0)
-            await asyncio.wait((self._writing,), timeout=left_s)
-            if not self._writing.done():
+            await asyncio.wait((writing,), timeout=left_s)
+            if not writing.done():
                 return False
-            written, self._writing = self._writing, None
-            written.result()
+            if self._writing is writing:
+                self._writing = None
+            writing.result()
         return True
 
     def when_written(self, tell: Callable[[], None]) -> None:
@@ -150,6 +167,8 @@ class Spool:
 
     async def end(self) -> None:
         """Write down what is left, however long the disk takes, and close the file."""
+        if self._timer is not None:
+            self._timer.cancel()
         await self.flush()
         self.close()
 

@@ -162,8 +162,8 @@ async def test_a_result_is_soon_on_disk_also_while_no_server_answers(
 ) -> None:
     """It must outlive the client also then, and each by itself: they do not end in one moment."""
     start()
-    go = tmp_path / "go"
-    scripts = [f"until [ -e {go}{n} ]; do sleep 0.02; done" for n in "ab"]
+    gos = [tmp_path / "a", tmp_path / "b"]
+    scripts = [f"until [ -e {go} ]; do sleep 0.02; done" for go in gos]
     works = [work for script in scripts for work in await server.add_task(script=[script])]
     await server.until(lambda: any(len(x["holds"]) == 2 for x in server.exchanges))
     if away == "refused":
@@ -173,8 +173,8 @@ async def test_a_result_is_soon_on_disk_also_while_no_server_answers(
     else:
         server.black_hole = True
     spool = tmp_path / "work" / "spool" / "reports.log"
-    for n, work in zip("ab", works, strict=True):
-        Path(f"{go}{n}").touch()
+    for go, work in zip(gos, works, strict=True):
+        go.touch()
         await eventually(lambda work=work: work.encode() in spool.read_bytes(), within_s=10.0)  # type: ignore[misc]
     server.refuse, server.black_hole = None, False
     if away == "refused":

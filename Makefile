@@ -10,7 +10,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # Tests wait and compute by turns: with this many at once two cores are always busy.
 WORKERS ?= 4
 
-.PHONY: help setup demo test check lint format types coverage bench large lock clean
+# How long the soak goes on, and what decides over all that is random in it.
+SECONDS ?= 1800
+SEED ?= 1
+
+.PHONY: help setup demo test check lint format types coverage bench soak large lock clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +59,9 @@ coverage: $(STAMP) ## Line coverage of the rooms that must not have holes: at le
 bench: $(STAMP) ## Run the measurements in tests/bench
 	@for script in tests/bench/[a-z]*.py; do echo "== $$script"; \
 		$(BIN)/python -m "tests.bench.$$(basename $$script .py)" || exit 1; done
+
+soak: $(STAMP) ## Kill, stall and confuse a server under load for SECONDS=1800, and see that nothing is lost, doubled or growing
+	timeout --kill-after=30 $$(($(SECONDS) + 900)) $(BIN)/python -m tests.soak --seconds $(SECONDS) --clients 50 --seed $(SEED)
 
 large: $(STAMP) ## Cut and merge a file of 4 GiB and show how long it takes and how much memory: 15 GiB of disk
 	AWE_TEST_LARGE_BYTES=4294967296 $(BIN)/python -m pytest -q -s -rs tests/e2e/test_large_files.py

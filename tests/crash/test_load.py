@@ -58,7 +58,7 @@ async def _load(world: World, env: AweEnv, proxy: FaultProxy, kills: int, client
 
 def _run(env: AweEnv, seed: int, kills: int, clients: int = 50) -> World:
     with FaultProxy(env.server.url) as proxy:
-        world = World(proxy.url, seed, LEASE_S)
+        world = World(proxy.url, seed, LEASE_S, env.ledger.async_hooks())
         asyncio.run(_load(world, env, proxy, kills, clients))
     return world
 

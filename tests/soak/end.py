@@ -27,6 +27,17 @@ async def work_off(world: World, line: Line) -> None:
     assert not leased, f"leases are left: {leased}"
 
 
+async def count_jobs(world: World, line: Line) -> None:
+    """How the acknowledged jobs ended. Each is stored, or was to go: expired, or deleted entirely."""
+    left = len(world.jobs)
+    for state in ("completed", "deleted", "failed-permanent"):
+        reply = await line.insist("GET", f"/job?verbosity=minimal&limit=1&state={state}")
+        count = int(reply.json()["total_count"])
+        world.counts[f"jobs {state} and stored"] = count
+        left -= count
+    world.counts["jobs ended and gone"] = left
+
+
 async def look_at_outputs(world: World, line: Line) -> None:
     """Outputs of the last jobs are what they have to be."""
     for id, content in list(world.jobs.items())[-LOOKED_AT:]:

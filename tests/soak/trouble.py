@@ -15,7 +15,8 @@ ODDS = {
     "503": 0.008, "503-retry-after": 0.004, "reset": 0.006, "cut-request": 0.006, "repeat": 0.008,
     "drop-reply": 0.01, "cut": 0.004, "stall": 0.008,
 }  # fmt: skip
-_KINDS = {"kill": 6, "kill again": 3, "stall": 3, "stop": 2, "daemon": 2}
+KILL = "kill server, random moment under load"  #: how it is counted
+_KINDS = {"kill": 6, "kill again": 3, "stall": 3, "stop": 2, "daemon": 2, "stall daemon": 1}
 
 
 class Trouble:
@@ -32,21 +33,24 @@ class Trouble:
             await asyncio.sleep(pause_s)
             match self._rng.choices(list(_KINDS), list(_KINDS.values()))[0]:
                 case "kill":
-                    await kill_and_start(self._env)
+                    await asyncio.to_thread(self._env.server.kill, KILL)  # hears its events first
+                    await asyncio.to_thread(self._env.server.start)
                 case "kill again":
                     for _ in range(self._rng.randint(2, 4)):
                         await kill_and_start(self._env)
                         await asyncio.sleep(self._rng.uniform(0.02, 0.3))
                     await kill_and_start(self._env)
                 case "stall":
-                    await self._stall()
+                    await self._stall(self._env.server.running)
+                case "stall daemon" if self._env.clients:
+                    await self._stall(self._rng.choice(self._env.clients))
                 case "stop":
                     await self._stop()
-                case "daemon":
+                case "daemon" if self._env.clients:
                     await self._kill_daemon()
 
-    async def _stall(self) -> None:
-        process = self._env.server.running
+    async def _stall(self, process: Process) -> None:
+        """SIGSTOP, for up to two leases."""
         process.pause()
         await asyncio.sleep(self._rng.uniform(0.5, 2.0) * self._world.lease_s)
         process.resume()
@@ -62,8 +66,6 @@ class Trouble:
 
     async def _kill_daemon(self) -> None:
         """kill -9, and the same again on the same work directory."""
-        if not self._env.clients:
-            return
         number = self._rng.randrange(len(self._env.clients))
         await asyncio.to_thread(self._env.clients[number].kill)
         self._env.clients[number] = start_daemon(self._env, self._world.url, number)
@@ -78,9 +80,9 @@ def start_daemon(env: AweEnv, url: str, number: int) -> Process:
     return Process(argv, env.home / f"daemon-{number}-log", env.client_env, "client")
 
 
-async def kill_and_start(env: AweEnv, kind: str = "kill server, random moment under load") -> None:
+async def kill_and_start(env: AweEnv) -> None:
     """At this very moment, with whatever it is doing."""
-    env.server.running.kill(kind)
+    env.server.running.kill(KILL)
     await asyncio.to_thread(env.server.start)
 
 

@@ -28,6 +28,7 @@ class World:
     seed: int
     lease_s: float
     hooks: dict[str, list[Callable[..., Any]]] = field(default_factory=dict)  #: of each HTTP client
+    is_steady: bool = False  #: what is kept for ever does not grow any more
     is_calm: bool = False  #: nobody misbehaves any more, whatever the lines do
     is_over: bool = False  #: everybody goes home
     answered: int = 0  #: requests that the server took

@@ -118,9 +118,9 @@ class Pair:
         self.daemons.append(daemon)
         return daemon
 
-    def client(self, name: str) -> "PairClient":
+    def client(self, name: str, group: str = "default") -> "PairClient":
         """Somebody who knows both."""
-        return PairClient(self.urls[0], name=name, urls=self.urls, ledger_of_pair=self.ledger)
+        return PairClient(self.urls[0], name=name, group=group, urls=self.urls, ledger_of_pair=self.ledger)
 
 
 def is_ready(server: ServerProcess) -> bool:
@@ -203,14 +203,18 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._no_more_jobs.set()
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        self.end()
         for client in (*self.workers, self.submitter):
             client.close()
         if exc is None:
             assert not self.errors, self.errors
+
+    def end(self) -> None:
+        """Nobody works or submits any more."""
+        self._no_more_jobs.set()
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def longest_s(self) -> float:

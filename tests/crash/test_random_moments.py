@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from tests.crash.documents import Document, plain, split
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.fake_client import FakeClient
+from tests.support.warm_server import WarmServers
 
 LINES = [b"line %d\n" % i for i in range(200)]
 SUBMITS = 25  #: before each kill at most: all jobs fit on one page
@@ -25,6 +27,15 @@ def named(name: str) -> Document:
     document = plain(name)
     document["tasks"][0]["outputs"] = [{"filename": "out.txt"}]
     return document
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[AweEnv]:
+    """A site whose starts are paid for once."""
+    with WarmServers() as warm, AweEnv(tmp_path) as env:
+        env.server.spawn = warm.spawn
+        env.server.start()
+        yield env
 
 
 class Worker:

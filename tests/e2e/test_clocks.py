@@ -61,6 +61,7 @@ def test_L_11_steps_of_the_servers_clock_expire_nothing_and_freeze_nothing(
     log.touch()
     flags = ["--lease-s", str(LEASE_S)]
     with AweEnv.temporary(store=mongo_url, flags=flags, server_env=skew.env) as env:
+        env.clock_steps = True
         env.server.start()
         client = env.start_client(slots=1)
         script = [f"echo $AWE_ATTEMPT >> {log}", f"until [ -e {go} ]; do sleep 0.05; done"]
@@ -99,6 +100,7 @@ def test_L_11_a_restart_after_the_clock_went_back_delays_nothing(tmp_path: Path)
     skew = Skew(tmp_path / "skew")
     skew.set(3_600.0)
     with AweEnv.temporary(server_env=skew.env) as env:
+        env.clock_steps = True
         env.server.start()
         env.start_client(slots=1)
         flaky = scripted("[ $AWE_ATTEMPT -gt 1 ]", retry_delay_s=5)

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -228,6 +229,7 @@ class AweEnv:
         self.clock_steps = False  #: the wall clock was moved, times say nothing
         self.server.before_end = self._listen
         self._http: httpx.Client | None = None
+        self._opening = threading.Lock()  # who kills in another thread listens, too
         self._awe: WarmAwe | None = None
         self._is_temporary = False
 
@@ -293,11 +295,15 @@ class AweEnv:
     @property
     def http(self) -> httpx.Client:
         """Talks to the server; survives its restarts."""
-        if self._http is None:
-            self._http = httpx.Client(
-                base_url=self.server.url, timeout=PATIENCE_S, trust_env=False, event_hooks=self.ledger.hooks()
-            )
-        return self._http
+        with self._opening:
+            if self._http is None:
+                self._http = httpx.Client(
+                    base_url=self.server.url,
+                    timeout=PATIENCE_S,
+                    trust_env=False,
+                    event_hooks=self.ledger.hooks(),
+                )
+            return self._http
 
     def start_client(
         self,

@@ -384,5 +384,5 @@ async def delete(
 ) -> Response:
     """Its file goes too; downloads that run go on to their end. Refused while a job needs it."""
     policy.allow(caller, Right.DELETE)
-    await services.nodes.delete(node_id, lambda: check_unneeded(services.engine.state, node_id))
+    await services.nodes.delete(node_id, lambda _: check_unneeded(services.engine.state, node_id))
     return ok(None)

@@ -202,15 +202,23 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
             await self._documents.put(Put("nodes", document))
         return document
 
-    async def delete(self, node_id: str, check: Callable[[], object] | None = None) -> None:
+    async def let_go(self, node_id: str) -> None:
+        """Let a node be of no job any more, and go by its expiration once nobody uses it."""
+        async with self._lock(node_id):
+            now_s = self._wall()
+            free = {"job": None, "task": None, "expiration": docs.expires_at("0M", now_s)}
+            document = docs.changed(await self.get(node_id), now_s, **free)
+            await self._documents.put(Put("nodes", document))
+
+    async def delete(self, node_id: str, check: Callable[[Document], object] | None = None) -> None:
         """Remove a node, its file and its parts; downloads that run go on to their end.
 
-        When `check` raises, nothing is changed.
+        When `check` of the present document raises, nothing is changed.
         """
         async with self._lock(node_id):
             document = await self.get(node_id)
             if check is not None:
-                check()
+                check(document)
             await self._documents.put(Delete("nodes", node_id))
             await self._remove_files(document)
 

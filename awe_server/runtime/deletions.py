@@ -5,22 +5,19 @@ A note is a document of `meta`, so a crash in between loses no deletion: recover
 again. It is written after everything else of its batch: a torn batch must not name nodes still in use.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
 from awe_server.data.hosts import host_of
-from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import DocumentPort
 from awe_server.data.sinks.base import SinkBusy, SinkRefused, SinkSilent, shown
 from awe_server.data.sinks.sinks import Sinks
-from awe_server.faults import reach
 from awe_server.runtime.delivery import Delivery
+from awe_server.runtime.node_removal import NodeRemover
 from awe_server.scheduler.places import delivery_of, is_given
 from awe_server.scheduler.state import DeleteNodes, DeletePlaces, Effect
-from awe_server.store.base import Delete, Document, Match, Put, Query, Store
-from shared_models.errors import NodeNotFound
+from awe_server.store.base import Delete, Document, Put, Store
 
 log = logging.getLogger(__name__)
 
@@ -28,35 +25,22 @@ log = logging.getLogger(__name__)
 PREFIX = "delete-nodes-"
 PLACES_PREFIX = "delete-places-"
 PLACE_TRIES = 200  #: in one life of the server; what is away for longer than these take stays where it is
-_BATCH = 100
 
 
 class Deleter:
     """Carries out DeleteNodes."""
 
-    def __init__(self, documents: DocumentPort, nodes: NodeStore) -> None:
+    def __init__(self, documents: DocumentPort, remover: NodeRemover) -> None:
         self._documents = documents
-        self._nodes = nodes
+        self._remover = remover
 
     async def __call__(self, effect: DeleteNodes) -> None:
-        """Delete what is there of it, then the note."""
+        """Remove what is there of it, then the note; what others need goes later, and by itself."""
         for node_id in effect.node_ids:
-            reach("before-delete")
-            try:
-                await self._nodes.delete(node_id)
-            except NodeNotFound:
-                continue
+            await self._remover.remove(node_id)
         if effect.job:
-            await self._delete_all_of(effect.job)
+            await self._remover.remove_all_of(effect.job)
         await self._documents.put(Delete("meta", PREFIX + effect.id))
-
-    async def _delete_all_of(self, job_id: str) -> None:
-        """Delete what is there for a job: nobody else knows, say, what its failed attempts left."""
-        query = Query((Match("job", (job_id,)),), limit=_BATCH)
-        while found := (await self._documents.find("nodes", query)).documents:
-            for document in found:
-                with contextlib.suppress(NodeNotFound):
-                    await self._nodes.delete(document["id"])
 
 
 class PlaceDeleter:

@@ -23,6 +23,7 @@ from awe_server.runtime.foreign import LOOK_S, ForeignFiles
 from awe_server.runtime.foreign_inputs import ForeignInputs
 from awe_server.runtime.index_sweep import IndexSweep
 from awe_server.runtime.node_expiry import NodeExpiry
+from awe_server.runtime.node_removal import NodeRemover
 from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
@@ -32,6 +33,7 @@ from shared_models.errors import AweError
 log = logging.getLogger(__name__)
 
 ORPHANS_EVERY_S = 3600.0
+ORPHAN_AGE_S = 3600.0  #: what is younger may be of an upload whose node is not stored yet
 UNFINISHED_EVERY_S = 30.0
 MARK = "server"  #: says whose files the folder holds
 
@@ -99,9 +101,10 @@ class BackgroundDuties:
         delivery = Delivery(nodes, sinks)
         finish = Finisher(engine, nodes, delivery)
         delete_places = PlaceDeleter(engine, sinks, delivery)
-        self.effects = Effects(prepare, finish, Deleter(engine, nodes), delete_places)
+        remover = NodeRemover(engine, nodes, lambda: engine.state, engine.clock.wall)
+        self.effects = Effects(prepare, finish, Deleter(engine, remover), delete_places)
         self.ticker = Ticker(engine, settings.tick_s)
-        self.expiry = Expiry(engine, nodes, logs_dir, settings.expire_wait_s)
+        self.expiry = Expiry(engine, remover, logs_dir, settings.expire_wait_s)
         self.node_expiry = NodeExpiry(engine, nodes, settings.expire_wait_s)
         self.index_sweep = IndexSweep(engine, self.indexes, settings.expire_wait_s)
         self._running: list[asyncio.Task[None]] = []
@@ -152,13 +155,16 @@ class BackgroundDuties:
             self._fatal(exc)
 
     async def _collect_orphans(self) -> None:
+        """At the start all that a dead process left, whose uploads are over; then what is old."""
+        min_age_s = 0.0
         while True:
             try:
-                removed = await self._nodes.collect_orphans()
+                removed = await self._nodes.collect_orphans(min_age_s)
                 if removed:
                     log.info("orphans_removed", extra={"files": removed})
             except (AweError, OSError) as exc:
                 log.warning("orphans_not_collected", extra={"reason": str(exc)})
+            min_age_s = ORPHAN_AGE_S
             await asyncio.sleep(ORPHANS_EVERY_S)
 
     async def _drop_unfinished(self) -> None:

@@ -1,8 +1,10 @@
 """Remove finished jobs whose time has come, with their tasks, workunits, output nodes and logs.
 
 Source: AWE lib/core/jobmgr.go UpdateJobExpire (every 60 minutes; completed or deleted jobs with an
-expiration in the past); differs: an expired job leaves nothing behind, and whatever a crash left of jobs that
-no longer exist goes as well, looked for at the start and then once an hour.
+expiration in the past); differs: also jobs that failed for good, which no verb brings on any more, so that
+the one who named the time meant that end, too. An expired job leaves nothing behind but nodes that another
+job still needs (node_removal.py), and whatever a crash left of jobs that no longer exist goes as well, looked
+for at the start and then once an hour.
 """
 
 import asyncio
@@ -12,31 +14,30 @@ from pathlib import Path
 
 from awe_server.data.files import clean_temporary
 from awe_server.data.logs import Logs
-from awe_server.data.nodes import NodeStore
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.node_removal import NodeRemover
 from awe_server.runtime.sweep import sweep_every
 from awe_server.scheduler.places import stage_places_of
-from awe_server.scheduler.state import State
+from awe_server.scheduler.state import ENDED_JOBS, State
 from awe_server.scheduler.views import job_document
 from awe_server.store.base import Delete, DeleteWhere, Document, Match, Query
-from shared_models.errors import NodeNotFound
 from shared_models.ids import JobId
-from shared_models.states import JobState, TaskState
+from shared_models.states import TaskState
 from shared_models.times import rfc3339
 
 log = logging.getLogger(__name__)
 
 PAGE = 200  #: jobs removed between two looks at the store
 LEFTOVERS_EVERY_S = 3600.0
-EXPIRING = (JobState.COMPLETED.value, JobState.DELETED.value)
+EXPIRING = tuple(sorted(state.value for state in ENDED_JOBS))
 
 
 class Expiry:
     """The sweep."""
 
-    def __init__(self, engine: Engine, nodes: NodeStore, logs_dir: Path, every_s: float) -> None:
+    def __init__(self, engine: Engine, remover: NodeRemover, logs_dir: Path, every_s: float) -> None:
         self._engine = engine
-        self._nodes = nodes
+        self._remover = remover
         self._logs_dir = logs_dir
         self._every_s = every_s
         self._leftovers_s = 0.0  #: monotonic; when to look for leftovers next
@@ -117,12 +118,7 @@ class Expiry:
 
     async def _remove_files(self, job_ids: Sequence[JobId]) -> None:
         for job_id in job_ids:
-            nodes = await self._engine.find("nodes", Query(where=(Match("job", (job_id,)),)))
-            for node in nodes.documents:
-                try:
-                    await self._nodes.delete(node["id"])
-                except NodeNotFound:
-                    continue
+            await self._remover.remove_all_of(job_id)
             await Logs(self._logs_dir).remove(job_id)
 
 

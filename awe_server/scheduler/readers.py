@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from awe_server.scheduler.named_nodes import parent_node
 from awe_server.scheduler.state import ENDED_JOBS, RUNNING_TASKS, State, Task
 from shared_models.errors import Conflict
+from shared_models.ids import JobId
 from shared_models.states import JobState
 
 
@@ -43,6 +44,13 @@ def check_unneeded(state: State, node_id: str) -> None:
                 f"node {node_id} is an input of {whose}: it can be deleted when the job has ended, or is "
                 "suspended"
             )
+
+
+def users_of(state: State, node_id: str) -> Iterator[JobId]:
+    """The jobs that have not ended and have the node among their files, suspended ones included."""
+    for task in state.named_nodes.of(node_id):
+        if task.job.state not in ENDED_JOBS and (node_id in made_by(task) or node_id in read_by(task)):
+            yield task.job.id
 
 
 def made_by(task: Task) -> Iterator[str]:

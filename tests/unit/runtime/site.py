@@ -10,6 +10,7 @@ import orjson
 from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.duties import BackgroundDuties
+from awe_server.runtime.node_removal import NodeRemover
 from awe_server.scheduler.clients import register
 from awe_server.scheduler.submit import submit_job
 from shared_models.ids import JobId, TaskId
@@ -36,6 +37,7 @@ class Site(Workshop):
             self.engine, self.nodes, root / "nodes", root / "logs", new_id, self.fatal.append, http
         )
         self.engine.attach(self.background)
+        self.remover = NodeRemover(self.engine, self.nodes, lambda: self.engine.state, self.hands.clock.wall)
 
     async def node(self, content: bytes, name: str = "in.txt") -> str:
         return str((await self.nodes.create(stream(content), name=name))["id"])

@@ -33,7 +33,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def sweep(site: Site) -> Expiry:
-    return Expiry(site.engine, site.nodes, site.root / "logs", 60.0)
+    return Expiry(site.engine, site.remover, site.root / "logs", 60.0)
 
 
 async def finished_job(site: Site) -> JobId:
@@ -161,7 +161,7 @@ async def test_a_job_that_was_given_more_time_during_a_sweep_stays(
 async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweeps = Expiry(site.engine, site.nodes, site.root / "logs", 0.001)
+    sweeps = Expiry(site.engine, site.remover, site.root / "logs", 0.001)
     tries: list[Path] = []
 
     def refuse(folder: Path) -> list[str]:

@@ -1,11 +1,16 @@
-"""Who stops in good order is gone at once, and says so."""
+"""Who stops in good order is gone at once, says so, and leaves nothing.
+
+AweEnv looks for the latter: no file is half-made, and the claim on the database was given back.
+"""
+
+from collections.abc import Callable
 
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 
 
-def test_a_client_that_was_told_to_stop_is_offline_at_once() -> None:
-    with AweEnv.temporary() as site:
+def test_a_client_that_was_told_to_stop_is_offline_at_once(new_store: Callable[[], str]) -> None:
+    with AweEnv.temporary(store=new_store()) as site:
         site.server.start()
         client = site.start_client(slots=1)
         eventually_sync(lambda: bool(site.data("GET", "/client")))

@@ -21,7 +21,7 @@ from awe_client.cli.output import (
     state_in_words,
 )
 from awe_client.sdk.jobs import ENDED_JOB_STATES
-from shared_models.errors import JobNotFound
+from shared_models.errors import AweError, JobNotFound
 from shared_models.faces import JobProgress, TaskProgress
 from shared_models.states import JobState, TaskState
 from shared_models.views import JobError, JobView
@@ -30,6 +30,8 @@ from shared_models.views import JobError, JobView
 MAX_BARS = 12
 #: A job of which nothing was finished for so long may wait for something: it is said where to ask.
 QUIET_S = 30.0
+#: A job that has not ended so soon is worth a look whether there is anybody to run it.
+SOON_S = 3.0
 #: Why a task stopped is told at the end, with what may be done.
 STOPPED = (TaskState.SUSPEND, TaskState.FAILED_PERMANENT)
 #: A task that ended without an output which another one needs.
@@ -150,17 +152,33 @@ def _watched(awe: AweClient, job_id: str) -> JobView:
 
 
 def _wait(awe: AweClient, job_id: str, bars: Bars) -> JobView:
-    """Wait until the job has ended; when nothing moves for a while, say once where to ask."""
-    seen = 0
+    """Wait until the job has ended; say once that nobody is there to run it, and when nothing moves for a
+    while, once where to ask.
+    """
+    seen, wait_s = 0, SOON_S
+    is_told = is_asked = False
     while True:
-        job = awe.wait_job(job_id, timeout_s=QUIET_S, on_change=bars.show)
+        job = awe.wait_job(job_id, timeout_s=wait_s, on_change=bars.show)
         if job.state in ENDED_JOB_STATES:
             return job
+        if not is_told and _nobody_works(awe):
+            is_told = True
+            bars.say(
+                "no client is online: the job goes on once one is (awe clients lists those that are known)"
+            )
         done, _ = done_and_total(job.tasks)
-        if done == seen:
+        if done == seen and wait_s == QUIET_S and not is_asked:
+            is_asked = True
             bars.say(f"nothing was finished for {QUIET_S:.0f} s: awe why {job.id} says what it waits for")
-            return awe.wait_job(job_id, on_change=bars.show)
-        seen = done
+        seen, wait_s = done, QUIET_S
+
+
+def _nobody_works(awe: AweClient) -> bool:
+    """Whether the server hears of no client; False as well if it does not answer now."""
+    try:
+        return awe.queue_counts().clients.get("total", 0) == 0
+    except AweError:
+        return False
 
 
 def explain(job: JobView) -> None:

@@ -107,6 +107,8 @@ class ExchangeLoop:
 
     async def run(self) -> None:
         """Live. Raises AweError if the server refuses the registration of a client that holds nothing."""
+        if known_s := self._root.recall_lease_s():
+            self._set_lease(known_s)
         await self._register()
         pending: RequestMessage | None = None
         while not self._port.is_finished():
@@ -169,7 +171,10 @@ class ExchangeLoop:
 
     def _set_lease(self, lease_s: float) -> None:
         """After a restart the server waits one lease for us: no pause may be as long as that."""
-        self._lease_s = max(lease_s, 0.1)
+        lease_s = max(lease_s, 0.1)
+        if lease_s != self._lease_s:
+            self._lease_s = lease_s
+            self._root.remember_lease_s(lease_s)
         self._patience.cap_s = min(self._servers.cap_s, max(self._lease_s / 2, 1.0))
 
     async def _lost_registration(self, exc: AweError) -> None:

@@ -28,7 +28,7 @@ class WorkRootBusy(WorkRootUnusable):
 
 
 class WorkRoot:
-    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `control-group`,
+    """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `lease`, `control-group`,
     `spool/`, `cache/`, `images/`, `fresh/` and `attempts/`.
 
     Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
@@ -107,6 +107,20 @@ class WorkRoot:
             os.fsync(file.fileno())
         temporary.rename(self._id_file)
 
+    def recall_lease_s(self) -> float:
+        """How long leases were when the server was last seen; 0 if that is not known."""
+        try:
+            return float(self._lease_file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 0.0
+
+    def remember_lease_s(self, lease_s: float) -> None:
+        """For the next start. A disk that refuses forgets it."""
+        temporary = self._lease_file.with_suffix(".part")
+        with contextlib.suppress(OSError):
+            temporary.write_text(f"{lease_s}\n", encoding="ascii")
+            temporary.rename(self._lease_file)
+
     def close(self) -> None:
         """Give the lock back; safe to call twice."""
         if self._lock_fd >= 0:
@@ -142,6 +156,10 @@ class WorkRoot:
     def group_note(self) -> Path:
         """Names the control group of our commands."""
         return self.path / "control-group"
+
+    @property
+    def _lease_file(self) -> Path:
+        return self.path / "lease"
 
     @property
     def _id_file(self) -> Path:

@@ -1,12 +1,13 @@
 """What is said while a job is watched, and at its end."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from awe_client.cli.watch import Bars, ways_out
+from awe_client.api import AweClient
+from awe_client.cli.watch import Bars, watch_job, ways_out
 from shared_models.faces import JobProgress
-from shared_models.views import JobView
+from shared_models.views import JobView, QueueCounts
 
 
 def progress(job: str = "in-progress", **task: Any) -> JobProgress:
@@ -25,6 +26,38 @@ def test_each_note_of_a_task_is_told_once(capfd: pytest.CaptureFixture[str]) -> 
         "task run: not split: r.gz is packed",
         "task run: not split: r.gz is packed; more",
     ]
+
+
+class Site:
+    """A server whose job ends after some looks; how many clients it hears of at each."""
+
+    def __init__(self, clients: list[int]) -> None:
+        self.clients = clients
+        self.waits: list[float] = []
+
+    def wait_job(self, job_id: str, *, timeout_s: float, on_change: object) -> JobView:
+        self.waits.append(timeout_s)
+        state = "in-progress" if len(self.waits) <= len(self.clients) else "completed"
+        return JobView.model_validate({"id": job_id, "state": state, "tasks": []})
+
+    def queue_counts(self) -> QueueCounts:
+        return QueueCounts(clients={"total": self.clients[len(self.waits) - 1], "offline": 2})
+
+
+@pytest.mark.parametrize(
+    ("clients", "told"),
+    [([0, 0], 1), ([1, 0, 0], 1), ([0, 1, 0], 1), ([], 0), ([2, 3], 0)],
+    ids=["at once", "later", "comes and goes", "it ends first", "never"],
+)
+def test_that_no_client_is_online_is_told_once(
+    clients: list[int], told: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(clients)
+    assert watch_job(cast(AweClient, site), "J", as_json=False) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert sum(line.startswith("no client is online") for line in lines) == told
+    assert sum(line.startswith("nothing was finished for 30 s: awe why J") for line in lines) <= 1
+    assert site.waits[0] < 10
 
 
 def suspended(reason: str, **error: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.workdir import make_directory, remove_tree
+from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, refusal
 from tests.unit.client.conftest import MakeDaemon, settings_for
 from tests.unit.client.test_files import small_disk
@@ -275,3 +276,23 @@ async def test_L_05_no_pause_is_as_long_as_a_lease(server: FakeServer, start: Ma
     await server.until(lambda: len(server.exchanges) > seen)
     times = [at for at, _, path, _ in server.requests if path.endswith("/exchange")]
     assert max(after - before for before, after in itertools.pairwise(times)) < 1.6
+
+
+async def test_L_05_no_pause_of_a_restarted_client_is_as_long_as_the_lease_it_knew(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    """What it has in its spool waits for one lease once the server is back; it has not registered yet."""
+    server.lease_s = 1.0
+    first = start()
+    await server.until(lambda: bool(server.exchanges))
+    first.release("it is started again")
+    assert await first.task == 0  # type: ignore[attr-defined]
+    server.refuse = refusal(503, "unavailable", "away")
+    start()
+
+    def asked() -> list[float]:
+        return [at for at, method, path, _ in server.requests if (method, path) == ("POST", "/client")][1:]
+
+    await eventually(lambda: len(asked()) >= 7, within_s=20.0)
+    server.refuse = None
+    assert max(after - before for before, after in itertools.pairwise(asked())) < 1.6

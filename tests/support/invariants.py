@@ -373,6 +373,7 @@ class Tape:
         self.lives: list[list[Document]] = [[]]  #: by stretch without a gap
         self.last = 0
         self._life = 0
+        self._lock = threading.Lock()  # who kills in another thread reads first
 
     def add(self, events: Sequence[Document]) -> None:
         """Events as `GET /events?since=last` gave them."""
@@ -390,14 +391,20 @@ class Tape:
         """Take what is new, page by page; nothing if the server does not answer. `life`: which start of the
         server this is; after another one begins a new stretch.
         """
-        if life != self._life:
-            self.gap()
-            self._life = life
-        try:
-            while page := http.get("/events", params={"since": self.last}, timeout=_LISTEN_S).json()["data"]:
-                self.add(page)
-        except (httpx.HTTPError, ValueError, KeyError):
-            self.gap()
+        with self._lock:
+            if life != self._life:
+                self.gap()
+                self._life = life
+            try:
+                while page := self._page(http):
+                    self.add(page)
+            except (httpx.HTTPError, ValueError, KeyError):
+                self.gap()
+
+    def _page(self, http: httpx.Client) -> list[Document]:
+        reply = http.get("/events", params={"since": self.last}, timeout=_LISTEN_S)
+        events: list[Document] = reply.json()["data"]
+        return events
 
 
 #: What may still happen to a job in a terminal state.

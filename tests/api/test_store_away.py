@@ -1,20 +1,14 @@
 """A store that does not answer: what was begun is told from what was not, and nothing is done twice."""
 
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from awe_server.api import build_api
-from awe_server.app import build_services
-from awe_server.runtime.clock import Clock
-from awe_server.settings import Settings
 from awe_server.store.base import Operation
 from awe_server.store.memory import MemoryStore
 from shared_models.errors import StoreUnavailable
-from tests.api.conftest import URL, Api, Hands
+from tests.api.conftest import Api
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
@@ -43,21 +37,14 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Away:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, away: Away) -> AsyncIterator[Api]:
-    settings = Settings(
-        data_dir=tmp_path / "data", store_url="memory:", free_floor_bytes=0, commit_wait_s=0.1
-    )
-    hands, deaths = Hands(), list[BaseException]()
-    services = build_services(
-        settings, clock=Clock(lambda: hands.now_s, lambda: hands.wall_s), fatal=deaths.append
-    )
-    app = build_api(services)
-    await services.engine.start()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL, timeout=20) as http:
-        yield Api(app, services, http, hands, deaths)
-    away.now = False
-    await services.engine.stop()
-    assert not deaths
+def settings(away: Away) -> dict[str, Any]:
+    return {"commit_wait_s": 0.1}
+
+
+@pytest.fixture
+async def api(api: Api, away: Away) -> AsyncIterator[Api]:
+    yield api
+    await back(api, away)
 
 
 async def back(api: Api, away: Away) -> None:

@@ -48,4 +48,8 @@ async def health(
     }
     if ready or query.live:
         return ok(found)
-    return refusal(503, [trouble or "starting or stopping"], "unavailable", health=found)
+    return refusal(503, [trouble or _waits(engine.stands_by)], "unavailable", health=found)
+
+
+def _waits(stands_by: str) -> str:
+    return f"standing by: {stands_by}" if stands_by else "starting or stopping"

@@ -88,6 +88,7 @@ class Engine(JobDocuments):
         super().__init__(store, clock, State(recovery.rules(settings)))
         self._fatal = fatal
         self._phase = Phase.NEW
+        self.stands_by = ""  #: who leads, while this server waits for the store
         self._loaded = False  #: the live state is what the store says
         self._extra: list[Operation] = []  #: documents that are not the scheduler's
         self._committer: Committer[Changes] = Committer(
@@ -339,10 +340,12 @@ class Engine(JobDocuments):
         while True:
             try:
                 await recovery.patiently(self._store.open, "open")
+                self.stands_by = ""
                 return
             except StoreLocked as exc:
                 if not self.settings.standby:
                     raise
+                self.stands_by = exc.message
                 now_s = asyncio.get_running_loop().time()
                 if now_s >= say_at_s:
                     log.warning("standing_by", extra={"reason": exc.message})

@@ -3,6 +3,7 @@ begins nothing elsewhere, and takes no client's work away.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from tests.api.test_error_shape import PATHS, routes
 
 pytestmark = pytest.mark.anyio
 
-NATIVE = {"native": True, "incarnation": "one", "cores": 4}
+NATIVE: dict[str, Any] = {"native": True, "incarnation": "one", "cores": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,13 @@ def doubt(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(MemoryStore, "in_doubt", on)
 
     return switch
+
+
+@pytest.fixture
+async def api(api: Api, doubt: Any) -> AsyncIterator[Api]:
+    """It leads again at the end, to be looked at."""
+    yield api
+    doubt(False)
 
 
 async def refused(api: Api, method: str, path: str, **more: Any) -> None:
@@ -101,8 +109,9 @@ async def test_a_change_whose_answer_is_held_back_is_said_to_be_unsure(
         await commit(self, batch)
         doubt(True)
 
-    monkeypatch.setattr(MemoryStore, "commit", and_then_stop)
-    reply = await api.http.post("/job", json={"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]})
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "commit", and_then_stop)
+        reply = await api.http.post("/job", json={"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]})
     assert (reply.status_code, reply.json()["code"]) == (503, "not_confirmed")
     assert "retry-after" not in reply.headers
     doubt(False)

@@ -7,6 +7,7 @@ there, once.
 import contextlib
 import os
 import random
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,13 @@ def test_a_leader_that_was_stopped_says_and_does_nothing_when_it_wakes(
             load.work_off()
             time.sleep(1.0)  # what it writes of that is written
         stream = httpx.Client(base_url=old.url, timeout=PATIENCE_S, trust_env=False)
-        with stream, stream.stream("GET", "/events", headers={"Accept": "text/event-stream"}) as events:
+        polls = {"poll": lambda http: http.get(f"/job/{watched}?wait_s=60")}
+        with (
+            stream,
+            stream.stream("GET", "/events", headers={"Accept": "text/event-stream"}) as events,
+            parked(polls, old.url) as polled,
+        ):
+            time.sleep(0.5)  # it waits by now, or is one of those below
             old.running.pause()
             stopped_at = time.monotonic()
             await_leader(new)
@@ -141,9 +148,9 @@ def test_a_leader_that_was_stopped_says_and_does_nothing_when_it_wakes(
                 assert old.running.wait() == STATE_LOST
                 tally.count("old leaders that woke and exited")
             assert time.monotonic() - woken_at < 10.0, old.running.output()
-            for name, answer in answers.items():
-                assert isinstance(answer, httpx.TransportError) or answer.status_code == 503, (name, answer)
             assert not any("JD" in line and watched in line for line in until_cut(events))
+        for name, answer in (*answers.items(), *polled.items()):
+            assert isinstance(answer, httpx.TransportError) or answer.status_code == 503, (name, answer)
         said = old.running.stderr.read_text()
         [line] = [line for line in said.splitlines() if "server_stops" in line]
         assert "Another server took over this store" in line
@@ -222,7 +229,9 @@ def test_a_standby_leaves_the_data_directory_alone(tmp_path: Path, mongo: str) -
         pair.stand_by(standby)
         time.sleep(2.0)
         assert looks(pair.data) == before
-        assert not is_ready(standby)
+        health = httpx.get(f"{pair.urls[1]}/health", timeout=PATIENCE_S, trust_env=False)
+        assert health.status_code == 503
+        assert f"standing by: Another server owns this store: {socket.gethostname()}" in health.text
         leader.kill("kill server, the leader of a pair")
         await_leader(standby)
         assert not left.exists()

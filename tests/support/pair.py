@@ -61,8 +61,9 @@ class Pair:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (*self.daemons, *(server for server in self.servers if server.process)):
-            process.end() if isinstance(process, Process) else process.running.end()
+        for process in (*self.daemons, *(server.process for server in self.servers)):
+            if process is not None:
+                process.end()
         try:
             if exc is None:
                 assert not (broken := self.check()), f"{self.home}:\n" + "\n".join(broken)

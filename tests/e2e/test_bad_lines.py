@@ -70,7 +70,7 @@ def test_L_05_more_busy_commands_than_cores_cost_no_lease(flags: list[str]) -> N
     with AweEnv.temporary(flags=flags) as env:
         env.server.start()
         env.start_client(slots=4)
-        script = ["timeout 9 sh -c 'while :; do :; done'", "test $? = 124"]
+        script = ["timeout 7 sh -c 'while :; do :; done'", "test $? = 124"]
         job_id = env.submit(one(cmd={"cmd_script": script}, totalwork=4))
         env.wait_for(job_id)
         nobody_was_missed(env, job_id)

@@ -151,7 +151,7 @@ def test_L_04_work_longer_than_the_lease_starts_once(marks: Marks) -> None:
         eventually_sync(lambda: len(env.data("GET", "/client")) == 5)
         job_id = env.submit({"tasks": [marks.task()]})
         marks.wait_for(1, *clients)
-        time.sleep(9)
+        time.sleep(7)
         marks.let_go(1)
         job = env.wait_for(job_id)
         assert (marks.starts, output(env, job)) == (["0 1"], "1\n")
@@ -171,7 +171,7 @@ def test_L_04_what_waits_in_a_client_for_longer_than_the_lease_starts_once(marks
         for _ in range(4):
             env.start_client(slots=1)
         eventually_sync(lambda: len(env.data("GET", "/client")) == 5)
-        time.sleep(7)
+        time.sleep(5)
         assert marks.starts == ["1 1"], "the other one waits for the slot"
         marks.let_go(1)
         env.wait_for(job_id)

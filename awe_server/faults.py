@@ -10,18 +10,25 @@ arm it while the server runs.
 import os
 import signal
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
-_SETTING = os.environ.get("AWE_FAULT_POINT", "")
+
+@cache
+def _setting() -> str:
+    """Read once, and not before a point is reached: tests fork servers that have imported everything."""
+    return os.environ.get("AWE_FAULT_POINT", "")
+
 
 #: How often each was reached, since it was armed: what is armed, and when.
 _reached: Counter[tuple[str, int]] = Counter()
 
 
 def _armed() -> tuple[str, int]:
-    if not _SETTING.startswith("@"):
-        return _SETTING, 0
-    path = Path(_SETTING[1:])
+    setting = _setting()
+    if not setting.startswith("@"):
+        return setting, 0
+    path = Path(setting[1:])
     try:
         return path.read_text().strip(), path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -30,7 +37,7 @@ def _armed() -> tuple[str, int]:
 
 def reach(point: str) -> None:
     """Kill this process as `kill -9` would if the point is armed."""
-    if not _SETTING:
+    if not _setting():
         return
     armed = _armed()
     number, _, name = armed[0].rpartition(" ")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
 from tests.support.mongo import MongoServer
+from tests.support.warm_server import WarmServers
 
 
 @pytest.fixture
@@ -22,9 +23,17 @@ def store(request: pytest.FixtureRequest) -> str:
     return server.url()
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmServers]:
+    """Starts that are paid for once; tests of the start itself have an `env` of their own."""
+    with WarmServers() as warm:
+        yield warm
+
+
 @pytest.fixture
-def env(tmp_path: Path, store: str) -> Iterator[AweEnv]:
+def env(tmp_path: Path, store: str, warm: WarmServers) -> Iterator[AweEnv]:
     with AweEnv(tmp_path, store=store) as env:
+        env.server.spawn = warm.spawn
         env.server.start()
         yield env
 

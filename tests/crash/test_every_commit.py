@@ -79,7 +79,14 @@ def kill_each_time(env: AweEnv, point: str, first: int, step: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2, 3])
-@pytest.mark.parametrize("point", COMMITS)
+@pytest.mark.parametrize(
+    ("store", "point"),
+    [
+        *(("sqlite", point) for point in COMMITS),
+        *(("mongodb", point) for point in ("inside-commit", "before-reply")),
+    ],
+    indirect=["store"],
+)
 def test_a_death_at_any_commit_of_a_job_loses_nothing(env: AweEnv, point: str, first: int) -> None:
     """Every third in each of three tests, to share the time."""
     assert kill_each_time(env, point, first, 3) >= 4

@@ -6,16 +6,15 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.crash.documents import Document, plain, split
+from tests.crash.stores import on_both_stores
 from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.fake_client import FakeClient
-from tests.support.warm_server import WarmServers
 
 LINES = [b"line %d\n" % i for i in range(200)]
 SUBMITS = 25  #: before each kill at most: all jobs fit on one page
@@ -27,15 +26,6 @@ def named(name: str) -> Document:
     document = plain(name)
     document["tasks"][0]["outputs"] = [{"filename": "out.txt"}]
     return document
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> Iterator[AweEnv]:
-    """A site whose starts are paid for once."""
-    with WarmServers() as warm, AweEnv(tmp_path) as env:
-        env.server.spawn = warm.spawn
-        env.server.start()
-        yield env
 
 
 class Worker:
@@ -86,6 +76,7 @@ def whole_jobs(env: AweEnv) -> dict[str, Document]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@on_both_stores
 def test_D_01_every_acknowledged_job_and_result_survives_and_none_is_half(
     env: AweEnv, worker: Worker
 ) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,14 @@ from tests.crash.documents import plain
 from tests.support.env import BIN, AweEnv, Process
 from tests.support.eventually import PATIENCE_S, eventually_sync
 from tests.support.fake_client import FakeClient
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[AweEnv]:
+    """The program itself is started, not a fork that has imported it."""
+    with AweEnv(tmp_path) as env:
+        env.server.start()
+        yield env
 
 
 def serve(*arguments: str, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:

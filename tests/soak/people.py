@@ -33,9 +33,22 @@ _RECENT = 200  #: jobs that verbs are used on
 class Submitter:
     """Submits jobs, each under a key of its own, until it was acknowledged."""
 
-    def __init__(self, world: World, number: int, *, per_s: float, max_open: int, real: float = 0.0) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        *,
+        per_s: float,
+        max_open: int,
+        real: float = 0.0,
+        expiring: float = 0.0,
+    ) -> None:
+        """`real` is the share of jobs with files that real clients do, `expiring` that of jobs that go soon
+        after they have ended; all do once the world is steady.
+        """
         self._world, self._rng = world, world.rng(f"submitter {number}")
-        self._number, self._per_s, self._max_open, self._real = number, per_s, max_open, real
+        self._number, self._per_s, self._max_open = number, per_s, max_open
+        self._real, self._expiring = real, expiring
 
     async def run(self) -> None:
         """Submit while the world is not calm."""
@@ -60,7 +73,7 @@ class Submitter:
         job = await line.data("POST", "/job", json=document, headers={"Idempotency-Key": key})
         self._world.jobs[job["id"]] = content
         self._world.counts["jobs submitted"] += 1
-        if self._world.is_steady or self._rng.random() < 0.6:  # it goes soon after it has ended
+        if self._world.is_steady or self._rng.random() < self._expiring:
             await line.insist("PUT", f"/job/{job['id']}?expiration=1M")
 
     async def _document(self, line: Line) -> tuple[Document, bytes]:

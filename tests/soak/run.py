@@ -81,7 +81,7 @@ async def _live(
     """Trouble, then a time in which the server lives on, then peace, in which all is worked off."""
     others = world.start(
         *(Worker(world, number) for number in range(clients)),
-        Submitter(world, 0, per_s=JOBS_PER_S, max_open=4 * clients, real=0.2),
+        Submitter(world, 0, per_s=JOBS_PER_S, max_open=4 * clients, real=0.2, expiring=0.6),
         Busybody(world, 0, clients, per_s=VERBS_PER_S),
     )
     proxy.seed(world.seed, ODDS, stall_s=LEASE_S / 2)

@@ -44,7 +44,7 @@ class Origin(Served):
         size, digest, head = 0, hashlib.md5(), b""
         try:
             async for piece in request.stream():
-                size, head = size + len(piece), head or piece[:64]
+                size, head = size + len(piece), (head + piece)[:64]
                 digest.update(piece)
         except ClientDisconnect:
             return Response("", 400)

@@ -48,6 +48,7 @@ def test_it_hangs_and_goes_on(env: AweEnv) -> None:
 
 
 def test_it_says_why_it_did_not_start(env: AweEnv) -> None:
+    env.unchecked = "no server ever wrote anything"
     env.server.flags = ["--lease-s", "-1"]
     with pytest.raises(AssertionError, match="ended with 2"):
         env.server.start()

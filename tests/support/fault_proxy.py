@@ -142,6 +142,7 @@ class FaultProxy:
         server = await listen(line, self._serve)
         await self._stopped.wait()
         server.close()
+        await asyncio.sleep(0)  # who was accepted in this moment is closed only once its task has begun
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -83,8 +83,8 @@ tasks = st.fixed_dictionaries(
         "cut": st.sampled_from(("", "record", "none")),
         "cmd": st.sampled_from(("run", "run", "run", "blast")),
         "group": st.sampled_from(("", "", "a")),
-        "cores": st.sampled_from((1, 1, 2, 9)),
-        "skip": st.sampled_from((False, False, False, True)),
+        "cores": st.sampled_from((1, 1, 1, 1, 2, 9)),
+        "skip": st.sampled_from((False,) * 7 + (True,)),
         "max_failures": st.sampled_from((None, None, 1, 3)),
         "retry_delay_s": st.sampled_from((None, 0.0, 2.5)),
     }
@@ -110,7 +110,10 @@ ACTS = (
     *("stale_report", "forget", "restart", "look"),
 )
 
+DAILY = ("work",) * 8 + ("time", "effect", "effect", "come_back")
+
 VERBS = ("suspend", "resume", "resume", "recompute", "recompute", "resubmit", "delete", "remove", "recover")
+AFTER_A_STOP = ("resume", "recompute", "resubmit")  #: refused while a job goes on
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -182,6 +185,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self, info: Document, specs: list[Document], owner: str, key: str, later_s: int, torn_at: int
     ) -> None:
         self._submit(info, specs, owner, key, later_s, torn_at)
+
+    @rule(acts=st.lists(st.tuples(st.sampled_from(DAILY), pick, pick, pick), min_size=10, max_size=25))
+    def go_on(self, acts: list[tuple[str, int, int, int]]) -> None:
+        """Clients work for a while, and nobody meddles."""
+        for name, a, b, c in acts:
+            getattr(self, name)(a, b, c)
 
     @rule(
         acts=st.lists(st.tuples(st.sampled_from(ACTS), pick, pick, pick), min_size=1, max_size=12),
@@ -328,6 +337,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         job, verb = self.a_job(a), VERBS[b % len(VERBS)]
         if job is None:
             return
+        if verb in AFTER_A_STOP and job.state in ACTIVE_JOBS and c % 3:
+            self._steer(job, "suspend", job.state, c)
+            self.settle("suspend")
         was = job.state
         try:
             self._steer(job, verb, was, c)
@@ -556,13 +568,15 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         for i in range(b % 4):
             self._end_one(client, c + i, c // 3 + i)
+        if b % 8 == 4 and client.running:
+            client.drop(next(iter(client.running)))  # it lost track of it
         client.request_id += 1
         request = ExchangeRequest(
             incarnation=f"i{client.incarnation}",
             request_id=client.request_id,
             holds=[(id, attempt) for id, (attempt, _) in client.running.items()],
             reports=list(client.spool),
-            want=c % 4,
+            want=(1, 2, 3, 4, 8, 0)[c % 6],
             wait_s=0.0,
             free=SMALL if c % 8 == 7 else PLENTY,
             draining=b % 16 == 15,
@@ -921,7 +935,7 @@ def _look(state: State, ctx: Context) -> None:
 TestScheduler = pytest.mark.slow(SchedulerMachine.TestCase)
 TestScheduler.settings = settings(
     deadline=None,
-    max_examples=5_000 if LONG else 350,
+    max_examples=5_000 if LONG else 150,
     stateful_step_count=30 if LONG else 20,
     derandomize=not LONG,
     database=None,

@@ -38,6 +38,8 @@ FIRST_S = 0.05
 LEAST_S = 0.01
 #: Pauses are at least so many times as long as what comes before them took.
 REST = 20
+#: Who shares memory with others has more of it as they end, so what is too much is looked at again.
+CLOSE_LOOKS = 3
 #: After a longer pause a process id may have been given to another process.
 STALE_S = 2.0
 
@@ -162,10 +164,17 @@ def _number_after(name: bytes, said: bytes) -> int:
 
 
 def share_of(pid: int) -> int | None:
-    """As `usage_of`, but of a page that n processes use only an n-th; None if it cannot be read."""
-    said = _read(pid, "smaps_rollup")
-    if said is None:
-        return None
+    """As `usage_of`, but of a page that n processes use only an n-th.
+
+    0 if the process has ended, None if this cannot be read.
+    """
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            said = file.read()
+    except ProcessLookupError:
+        return 0
+    except OSError:
+        return None if os.path.exists(f"/proc/{pid}") else 0
     swapped = _number_after(b"\nSwapPss:", said)
     if b"\nPss_Anon:" not in said:  # before Linux 5.4: pages of files count in
         return (_number_after(b"\nPss:", said) + swapped) * 1024
@@ -182,16 +191,26 @@ def _assess(watched: _Watched, members: dict[int, Usage]) -> int:
         return rough
     if rough <= watched.closely_from and began < watched.closely_at:
         return watched.used
-    exact = 0
-    for pid, usage in members.items():
-        if usage.parent in members and share_memory(pid, usage.parent):
-            continue  # between vfork and exec a child is its parent
-        share = share_of(pid)
-        exact += usage.memory_bytes if share is None else min(share, usage.memory_bytes)
+    exact = rough
+    for _ in range(CLOSE_LOOKS):
+        exact = min(exact, _shares(members))
+        if exact <= watched.limit:
+            break
     now = time.monotonic()
     watched.closely_at = now + REST * (now - began)
     watched.closely_from = rough + max(watched.limit - exact, 0)
     return exact
+
+
+def _shares(members: dict[int, Usage]) -> int:
+    """What these processes use, each page counted once; too high if some of them end meanwhile."""
+    shares = 0
+    for pid, usage in members.items():
+        if usage.parent in members and share_memory(pid, usage.parent):
+            continue  # between vfork and exec a child is its parent
+        share = share_of(pid)
+        shares += usage.memory_bytes if share is None else min(share, usage.memory_bytes)
+    return shares
 
 
 def _time_left(watched: _Watched, used: int, now: float) -> float:

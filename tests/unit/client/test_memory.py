@@ -4,6 +4,7 @@
 import asyncio
 import os
 import secrets
+import subprocess
 import sys
 import textwrap
 import time
@@ -13,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from awe_client.daemon import memory
 from awe_client.daemon.memory import MemoryWatch
+from awe_client.daemon.proc import state_of
+from tests.support.eventually import eventually_sync
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
 from tests.unit.client.processes import appears, marked
@@ -205,8 +209,6 @@ async def test_an_attempt_that_is_given_back_stays_given_back(server: FakeServer
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The processes whose memory was read."""
-    from awe_client.daemon import memory
-
     seen: list[int] = []
     original = memory.usage_of
 
@@ -221,8 +223,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def child() -> Any:
     """Start processes that sleep; they are gone at the end."""
-    import subprocess
-
     started: list[subprocess.Popen[bytes]] = []
 
     def sleeper() -> int:
@@ -275,3 +275,35 @@ def test_a_process_once_known_keeps_its_owner(child: Callable[[], int], reads: l
     watch.look()
     assert reads == [pid, pid]
     assert os.getpid() not in reads
+
+
+@pytest.mark.parametrize("ends", ["before it is read", "after it was read"])
+def test_who_ends_while_a_command_is_looked_at_is_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Seven processes share 60 MB and end one after the other: the share of those that are left grows."""
+    alive = set(range(1, 8))
+
+    def share(pid: int) -> int | None:
+        if ends == "before it is read" and len(alive) > 1:
+            alive.discard(pid)
+        if pid not in alive:
+            return 0
+        shared = 60 * MIB // len(alive)
+        if ends == "after it was read" and len(alive) > 1:
+            alive.discard(pid)
+        return shared
+
+    monkeypatch.setattr(memory, "share_of", share)
+    monkeypatch.setattr(memory, "share_memory", lambda *_: False)
+    watched = memory._Watched(1, 100 * MIB)
+    members = {pid: memory.Usage(0, 60 * MIB) for pid in sorted(alive)}
+    assert memory._assess(watched, members) <= 100 * MIB
+
+
+def test_who_has_ended_uses_nothing() -> None:
+    process = subprocess.Popen(["true"])
+    eventually_sync(lambda: state_of(process.pid) == "Z")
+    assert memory.share_of(process.pid) == 0
+    process.wait()
+    assert memory.share_of(process.pid) == 0

@@ -243,6 +243,7 @@ class BlobStore:
         target = self.path(name)
         for kind in kinds:
             with contextlib.suppress(FileNotFoundError), no_space_mapped():
+                os.utime(sidecar(source, kind))  # as in add_link
                 os.link(sidecar(source, kind), sidecar(target, kind))
                 linked.append(kind)
         if linked:

@@ -1,6 +1,7 @@
 """What all parts of the node store share: where things lie, a node's document, a lock for each node."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -38,6 +39,7 @@ class NodeBase:
         self._documents = documents
         self._new_id = new_id
         self._wall = wall
+        self._started_s = -math.inf  #: by the clock of the files; before the start nothing is old
         self._quota = Quota(quota_bytes)
         self._blobs = BlobStore(root / "blobs", free_floor_bytes, self._quota)
         self._unfinished = Unfinished()

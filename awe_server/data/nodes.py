@@ -5,6 +5,7 @@ document that names it, then removes the old one. So a reader sees one content o
 crash leaves behind is a file that no document names (`collect_orphans`).
 """
 
+import contextlib
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from anyio import to_thread
 
 from awe_server.data import documents as docs
 from awe_server.data.downloads import Download, open_reader, pick_seek, try_file
-from awe_server.data.files import clean_temporary, free_bytes, make_folder
+from awe_server.data.files import clean_temporary, file_clock, free_bytes, make_folder
 from awe_server.data.node_base import TRIES, lost
 from awe_server.data.node_contents import NodeContents, Received
 from awe_server.data.node_deliveries import NodeDeliveries
@@ -41,6 +42,8 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
 
     async def start(self) -> None:
         """Remove what uploads of a dead process left behind, and count what there is."""
+        with contextlib.suppress(OSError):  # nothing is there, or nothing can be removed
+            self._started_s = await to_thread.run_sync(file_clock, self._root)
         await to_thread.run_sync(clean_temporary, self._root)
         await to_thread.run_sync(self._quota.measure, (self._blobs.root, self._parts.root))
 
@@ -250,7 +253,12 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
 
     async def collect_orphans(self, min_age_s: float = 3600.0) -> int:
         """Remove blobs, indexes and parts that no document names and that are older than `min_age_s`."""
-        return await collect(self._blobs, self._parts, self._documents, self._wall() - min_age_s)
+        now_s = await to_thread.run_sync(file_clock, self._root)
+        return await collect(self._blobs, self._parts, self._documents, now_s - min_age_s)
+
+    async def collect_left(self) -> int:
+        """Remove those that were there before the start: what is written or linked since may be named yet."""
+        return await collect(self._blobs, self._parts, self._documents, self._started_s)
 
     # ---- content
 

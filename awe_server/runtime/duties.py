@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,15 +157,15 @@ class BackgroundDuties:
 
     async def _collect_orphans(self) -> None:
         """At the start all that a dead process left, whose uploads are over; then what is old."""
-        min_age_s = 0.0
+        collect: Callable[[], Awaitable[int]] = self._nodes.collect_left
         while True:
             try:
-                removed = await self._nodes.collect_orphans(min_age_s)
+                removed = await collect()
                 if removed:
                     log.info("orphans_removed", extra={"files": removed})
             except (AweError, OSError) as exc:
                 log.warning("orphans_not_collected", extra={"reason": str(exc)})
-            min_age_s = ORPHAN_AGE_S
+            collect = partial(self._nodes.collect_orphans, ORPHAN_AGE_S)
             await asyncio.sleep(ORPHANS_EVERY_S)
 
     async def _drop_unfinished(self) -> None:

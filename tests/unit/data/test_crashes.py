@@ -178,6 +178,33 @@ async def test_a_linked_part_is_young_for_the_collector(
     assert await nodes.collect_orphans() == 0
 
 
+async def test_what_comes_after_the_start_is_never_left_of_before_it(
+    new_store: NewStore, port: MemoryPort, tmp_path: Path
+) -> None:
+    """The first collection runs beside merges and copies; a file server's clock may be behind ours."""
+    before = new_store()
+    await before.create(stream(b"a\nb\n"))
+    await before.build_index("node-1", "line")
+    await port.add(before.output_document("out", job="j", task="t", name="o"))
+    await before.put_part("out", 0, 1, stream(b"bytes"))
+    left = before._blobs.path("gone.0123")
+    left.write_bytes(b"left of a dead process")
+    _age_everything(tmp_path)
+    nodes = new_store(wall=time.time() + 3600)
+    await nodes.start()
+    port.fail_put = True
+    with pytest.raises(StoreUnavailable):
+        await nodes.assemble("out", [(0, 1)], 0)
+    copy = await nodes.receive_copy("node-1", indexes=True)
+    assert await nodes.collect_left() == 1
+    assert not left.exists()
+    await nodes.add(copy)
+    part = await nodes.open_range(copy.node_id, index="line", part="2")
+    assert b"".join([chunk async for chunk in part.chunks]) == b"b\n"
+    await nodes.assemble("out", [(0, 1)], 0)
+    assert await _content(nodes, "out") == b"bytes"
+
+
 UPLOAD = """
 import sys, time
 from pathlib import Path

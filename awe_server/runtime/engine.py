@@ -176,7 +176,7 @@ class Engine(JobDocuments):
         """As `do`, with further documents in the same batch."""
         check_storable(ops)
         result = self.run(transition, *args, **kwargs)
-        self._add(ops)
+        self._add(ops)  # no check comes between: it might part them from the change
         await self.confirmed()
         return result
 
@@ -213,11 +213,11 @@ class Engine(JobDocuments):
         Raises InvalidDocument for one that cannot be stored, NotConfirmed.
         """
         check_storable(operations)
+        self._check_loaded()
         self._add(operations)
         await self.confirmed()
 
     def _add(self, operations: Iterable[Operation]) -> None:
-        self._check_loaded()
         self._extra += operations
         if self._extra:
             self._committer.touch()

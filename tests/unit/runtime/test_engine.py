@@ -111,6 +111,22 @@ async def test_other_documents_share_the_batch_of_a_transition() -> None:
     assert {op.collection for op in shop.store.committed[-1]} == {"nodes", "clients"}
 
 
+async def test_a_doubt_that_begins_in_a_transition_parts_it_from_no_document(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fence of the lease looks at a clock: it may fall between the change and what goes with it."""
+    shop = await Workshop().start()
+    await shop.register()
+    node = Put("nodes", {"id": "n"})
+
+    def change(state: State, ctx: Context) -> None:
+        state.touch_client(state.clients[CLIENT])
+        monkeypatch.setattr(type(shop.store), "in_doubt", True)
+
+    await shop.engine.do_with([node], change)
+    assert {op.collection for op in shop.store.committed[-1]} == {"nodes", "clients"}
+
+
 async def test_a_finished_job_leaves_memory_and_is_still_shown() -> None:
     shop = await Workshop().start()
     job_id = await shop.submit(task())

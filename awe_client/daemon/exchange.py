@@ -273,6 +273,7 @@ class ExchangeLoop:
         server = self._servers.current
         margin_s = min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
         try:
+            await self._servers.awake(server)
             reply = await server.exchange(
                 self._root.client_id, request, timeout_s=float(request["wait_s"]) + margin_s
             )

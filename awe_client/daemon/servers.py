@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 30.0
 SEVERAL_CAP_S = 5.0  #: with a standby, which takes over within seconds
+HEALTH_S = 3.0  #: how long one that gave no answer may take to say that it is there again
 #: Connections for what is not a transfer.
 OTHER_CONNECTIONS = 24
 
@@ -46,6 +47,7 @@ class Servers:
             for url in urls
         ]
         self._at = 0
+        self._silent: set[AsyncAweClient] = set()  #: gave no answer last time
 
     @property
     def current(self) -> AsyncAweClient:
@@ -63,9 +65,26 @@ class Servers:
 
     def failed(self, client: AsyncAweClient, error: AweError) -> None:
         """This one did not answer, or does not lead: go on to the next, unless somebody has done so."""
+        if len(self._clients) > 1 and isinstance(error, ServerUnreachable):
+            self._silent.add(client)
         if client is self.current and len(self._clients) > 1 and _leads_not(error):
             self._at = (self._at + 1) % len(self._clients)
             log.warning("server_changed", extra={"server": self.current.base_url})
+
+    async def awake(self, server: AsyncAweClient) -> None:
+        """Ask a server that gave no answer last time whether it is there, before it is given time again.
+
+        A server that is stopped takes requests and never answers: there is another one to go to. Raises
+        ServerUnreachable, or what it says if it does not lead.
+        """
+        if server not in self._silent:
+            return
+        try:
+            async with asyncio.timeout(HEALTH_S):
+                await server.health()
+        except TimeoutError as exc:
+            raise ServerUnreachable(f"{server.base_url} gives no answer in {HEALTH_S:g} s") from exc
+        self._silent.discard(server)
 
     async def close(self) -> None:
         """Close the connections."""

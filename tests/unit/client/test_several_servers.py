@@ -1,6 +1,8 @@
 """A client that knows a standby's address asks there at once, and comes back soon after a take-over."""
 
+import asyncio
 import random
+import time
 
 import pytest
 
@@ -75,6 +77,41 @@ async def test_another_server_is_asked_when_this_one_does_not_lead(error: AweErr
     first = servers.current
     servers.failed(first, error)
     assert (servers.current is not first) == is_gone
+    await servers.close()
+
+
+async def test_a_server_that_was_silent_is_asked_something_small_before_it_is_given_time_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be stopped: it takes requests, and never answers."""
+    servers = servers_of(2)
+    first, asked = servers.current, list[float]()
+
+    async def hangs() -> None:
+        asked.append(time.monotonic())
+        await asyncio.Event().wait()
+
+    async def answers() -> None:
+        asked.append(time.monotonic())
+
+    monkeypatch.setattr("awe_client.daemon.servers.HEALTH_S", 0.1)
+    monkeypatch.setattr(first, "health", hangs)
+    await servers.awake(first)
+    assert asked == [], "nothing speaks against it"
+    servers.failed(first, AWAY)
+    with pytest.raises(ServerUnreachable):
+        await asyncio.wait_for(servers.awake(first), 5.0)
+    monkeypatch.setattr(first, "health", answers)
+    for _ in range(2):
+        await servers.awake(first)
+    assert len(asked) == 2, "once, then it is trusted"
+    await servers.close()
+
+
+async def test_a_lonely_server_is_asked_for_nothing_but_what_is_wanted() -> None:
+    servers = servers_of(1)
+    servers.failed(servers.current, AWAY)
+    await asyncio.wait_for(servers.awake(servers.current), 1.0)
     await servers.close()
 
 

@@ -1,9 +1,10 @@
 """How long a standby takes to serve once its leader was killed, or stopped, under load. JSON lines, a table.
 
 Kinds: `same machine` (kill -9; the standby sees that the process is gone), `other machine` (kill -9; it does
-not, and waits for the lease), `stopped` (SIGSTOP, woken once the standby leads). Each run has servers, a
-database and eight clients of its own. `serves`: until the first exchange that was answered; `works`: until
-the first result that was accepted. Run as `python -m tests.bench.standby --runs 20`.
+not, and waits for the lease), `stopped` (SIGSTOP, woken once the standby leads). The two servers of a pair
+lead by turns, while eight clients work; at its end all that was promised is looked for. `serves`: until the
+first exchange that was answered; `works`: until the first result that was accepted. Run as
+`python -m tests.bench.standby --runs 20`.
 """
 
 import argparse
@@ -13,50 +14,57 @@ import platform
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from awe_server.store.lease import LEASE_S
 from tests.crash.documents import plain
+from tests.support.env import ServerProcess
 from tests.support.mongo import MongoServer
 from tests.support.pair import Load, Pair, await_leader
 
 KINDS = ("same machine", "other machine", "stopped")
 
 
-def run(kind: str, folder: Path) -> dict[str, Any]:
-    """One take-over; everything that was promised is looked for at its end."""
+def runs_of(kind: str, folder: Path, runs: int) -> Iterator[dict[str, Any]]:
+    """So many take-overs of one pair; everything that was promised is looked for at the end."""
     (folder / "mongo").mkdir(parents=True)
     mongo = MongoServer(folder / "mongo")
     mongo.start()
     try:
-        with Pair(folder / "site", mongo.url(), far=kind == "other machine").start() as pair:
-            return measure(kind, pair)
+        with (
+            Pair(folder / "site", mongo.url(), far=kind == "other machine").start() as pair,
+            Load(pair, lambda number: plain(f"job {number}", width=4), pause_s=1.0) as load,
+        ):
+            leader = pair.servers[0]
+            for _ in range(runs):
+                yield take_over(kind, pair, load, leader)
+                leader = pair.other(leader)
+            load.work_off()
     finally:
         mongo.close()
 
 
-def measure(kind: str, pair: Pair) -> dict[str, Any]:
-    """Take the leader away while eight clients work."""
-    with Load(pair, lambda number: plain(f"job {number}", width=4)) as load:
-        load.first_after(load.accepted_at, time.monotonic())
-        time.sleep(1.0)
-        old, new = pair.servers
-        at_s = time.monotonic()
-        old.running.pause() if kind == "stopped" else old.kill("kill server, the leader of a pair")
-        await_leader(new)
-        found: dict[str, Any] = {"kind": kind, "ready_s": time.monotonic() - at_s}
-        found["serves_s"] = load.first_after(load.exchanged_at, at_s + found["ready_s"]) + found["ready_s"]
-        found["works_s"] = load.first_after(load.accepted_at, at_s + found["ready_s"]) + found["ready_s"]
-        if kind == "stopped":
-            found |= wake(old)
-        load.work_off()
-        found["longest_request_s"] = load.longest_s
-        found["jobs"] = len(load.jobs)
+def take_over(kind: str, pair: Pair, load: Load, old: ServerProcess) -> dict[str, Any]:
+    """Take the leader away while clients work, and let it stand by afterwards."""
+    load.first_after(load.accepted_at, time.monotonic())
+    time.sleep(1.0)
+    busy, at_s = os.getloadavg()[0], time.monotonic()
+    old.running.pause() if kind == "stopped" else old.kill("kill server, the leader of a pair")
+    await_leader(pair.other(old))
+    ready_s = time.monotonic() - at_s
+    found: dict[str, Any] = {"kind": kind, "load_average": busy, "ready_s": ready_s}
+    found["serves_s"] = load.first_after(load.exchanged_at, at_s + ready_s) + ready_s
+    found["works_s"] = load.first_after(load.accepted_at, at_s + ready_s) + ready_s
+    if kind == "stopped":
+        found |= wake(old)
+    found["longest_request_s"] = load.longest_s
+    pair.stand_by(old)
     return {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
 
 
-def wake(old: Any) -> dict[str, Any]:
+def wake(old: ServerProcess) -> dict[str, Any]:
     """How a leader ends that was stopped while another one took over."""
     old.running.resume()
     at_s = time.monotonic()
@@ -95,12 +103,11 @@ def main() -> None:
         flush=True,
     )
     rows: list[dict[str, Any]] = []
-    for _ in range(options.runs):
-        for kind in options.kinds:
-            load_before = os.getloadavg()[0]
-            with tempfile.TemporaryDirectory(prefix="awe-bench-") as folder:
-                rows.append(run(kind, Path(folder)) | {"load_average": round(load_before, 1)})
-            print(json.dumps(rows[-1]), flush=True)
+    for kind in options.kinds:
+        with tempfile.TemporaryDirectory(prefix="awe-bench-") as folder:
+            for row in runs_of(kind, Path(folder), options.runs):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
     print("\n".join(table(rows)), flush=True)
 
 

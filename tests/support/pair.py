@@ -96,7 +96,7 @@ class Pair:
             assert process.returncode is None, process.output()
             return "standing_by" in process.stderr.read_text()
 
-        eventually_sync(waits, show=process.output)
+        eventually_sync(waits, within_s=2 * PATIENCE_S, show=process.output)
 
     @property
     def leader(self) -> ServerProcess:
@@ -184,12 +184,15 @@ class PairClient(FakeClient):
 class Load:
     """Clients that work, and one that submits, until they are told to stop; `errors` must stay empty."""
 
-    def __init__(self, pair: Pair, document: Callable[[int], Reply], clients: int = 8) -> None:
+    def __init__(
+        self, pair: Pair, document: Callable[[int], Reply], clients: int = 8, pause_s: float = 0.3
+    ) -> None:
         self.jobs: list[str] = []
         self.errors: list[BaseException] = []
         self.accepted_at: list[float] = []  #: when a result was
         self.exchanged_at: list[float] = []
         self._document = document
+        self._pause_s = pause_s  #: between two submits
         self._stop, self._no_more_jobs = threading.Event(), threading.Event()
         self.workers = [pair.client(f"fake {number}") for number in range(clients)]
         self.submitter = pair.client("submitter")
@@ -256,7 +259,7 @@ class Load:
             self.errors.append(exc)
 
     def _submit(self) -> None:
-        while not self._no_more_jobs.wait(0.3):
+        while not self._no_more_jobs.wait(self._pause_s):
             number = len(self.jobs)
             self.jobs.append(self.submitter.submit(self._document(number), f"job {number}"))
 

@@ -45,8 +45,8 @@ COLLECTIONS: tuple[Literal["jobs", "tasks", "workunits", "clients", "nodes", "me
 ACTIVE = frozenset({"init", "queued", "in-progress"})
 ENDED = frozenset({"completed", "failed-permanent", "deleted"})
 DONE_TASKS = frozenset({"completed", "skipped"})
-#: Verbs after which results of a job, or of all, may be made again.
-REOPENING = ("recompute", "resubmit", "resume", "resumeall")
+#: Verbs after which results of a job may be made again. Those of a resumed one stay.
+REOPENING = ("recompute", "resubmit")
 NEVER = "0001-01-01T00:00:00Z"
 _HASHED_BYTES = 2**20  #: blobs up to this size are read
 _LISTEN_S = 5.0  #: a server that is stalled tells nothing
@@ -57,7 +57,7 @@ _LISTEN_S = 5.0  #: a server that is stalled tells nothing
 
 @dataclass
 class Reopening:
-    """A verb after which results of a job may be made again."""
+    """A verb, not refused, after which results of a job may be made again."""
 
     ended: float = math.inf  #: tick of its answer; what was sent before that may have come before or after it
 
@@ -73,7 +73,7 @@ class Ledger:
     jobs: set[str] = field(default_factory=set)  #: acknowledged
     removed: set[str] = field(default_factory=set)  #: jobs that somebody had removed, or let expire
     all_removed: bool = False  #: a verb on many jobs at once: which ones is not told
-    reopenings: dict[str, list[Reopening]] = field(default_factory=lambda: defaultdict(list))  #: "": all jobs
+    reopenings: dict[str, list[Reopening]] = field(default_factory=lambda: defaultdict(list))
     #: accepted attempts of a workunit between two reopenings, each with the exchange that told so
     results: dict[tuple[str, int], set[tuple[int, str, int]]] = field(
         default_factory=lambda: defaultdict(set)
@@ -102,8 +102,7 @@ class Ledger:
     def asks(self, request: httpx.Request) -> None:
         """A request goes out: what it is going to undo, if it arrives, is no promise any more."""
         method, path, query = request.method, request.url.path, request.url.params
-        _, kind, *rest = path.split("/")
-        id = rest[0] if rest else ""
+        kind, id = path.split("/")[1], _id_of(request)
         with self._lock:
             request.extensions["asked"] = next(self._ticks)
             if kind == "node" and method != "GET" and id:
@@ -123,23 +122,27 @@ class Ledger:
 
     def saw(self, response: httpx.Response) -> None:
         """An answer has come; its body is read only if it promises something."""
-        self._answered(response.request)
+        self._answered(response)
         if _may_promise(response):
             response.read()
             self._note(response)
 
     async def asaw(self, response: httpx.Response) -> None:
         """As `saw`."""
-        self._answered(response.request)
+        self._answered(response)
         if _may_promise(response):
             await response.aread()
             self._note(response)
 
-    def _answered(self, request: httpx.Request) -> None:
+    def _answered(self, response: httpx.Response) -> None:
+        request = response.request
         reopening = request.extensions.get("reopening")
         if reopening is not None:
             with self._lock:
-                reopening.ended = next(self._ticks)
+                if response.is_client_error:  # it has not happened
+                    self.reopenings[_id_of(request)].remove(reopening)
+                else:
+                    reopening.ended = next(self._ticks)
 
     def _note(self, response: httpx.Response) -> None:
         """Write down what a successful answer promises."""
@@ -181,11 +184,16 @@ class Ledger:
 
     def reopenings_of(self, work: str) -> list[Reopening]:
         """Those of a workunit's job, answered or not."""
-        return [*self.reopenings.get(work.partition("_")[0], ()), *self.reopenings.get("", ())]
+        return self.reopenings.get(work.partition("_")[0], [])
 
 
 #: By address, as long as somebody uses them: the next test may get the same port.
 _ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
+
+
+def _id_of(request: httpx.Request) -> str:
+    """Of what the request is about, "" if it is about all."""
+    return next(iter(request.url.path.split("/")[2:]), "")
 
 
 def _may_promise(response: httpx.Response) -> bool:

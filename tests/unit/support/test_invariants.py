@@ -426,6 +426,10 @@ def answered(ledger: Ledger, request: httpx.Request, data: Any) -> None:
     ledger.saw(httpx.Response(200, json={"status": 200, "data": data, "error": None}, request=request))
 
 
+def refused(ledger: Ledger, request: httpx.Request) -> None:
+    ledger.saw(httpx.Response(409, json={"status": 409, "data": None, "error": ["no"]}, request=request))
+
+
 def reported(ledger: Ledger, attempt: int, request_id: int) -> httpx.Request:
     report = {"work": "j_0_0", "attempt": attempt, "outcome": "done"}
     body = {"incarnation": "i", "request_id": request_id, "reports": [report]}
@@ -455,9 +459,36 @@ def test_a_result_that_was_under_way_with_a_recompute_proves_nothing() -> None:
     for request in (before, within):
         answered(ledger, request, accepted(1))
     assert (ledger.done, ledger.results) == ({}, {})
-    sent(ledger, "PUT", "/job?resumeall")  # is never answered
+    sent(ledger, "PUT", "/job/j?resubmit")  # is never answered
     answered(ledger, reported(ledger, 2, 3), accepted(2))
     assert (ledger.done, ledger.results) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("breakage", "fact"),
+    [
+        (lost_result, "(5) the result of ID_0_1 attempt 1 was ack"),
+        (accepted_twice, "(1) 2 results of workunit"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/job?resumeall", "/job/ID?resume"])
+def test_what_was_accepted_counts_after_a_resume_too(
+    found: Found, breakage: Callable[[Found], None], fact: str, path: str
+) -> None:
+    verb = sent(found.ledger, "PUT", path.replace("ID", found.job("in-progress")["id"]))
+    answered(found.ledger, verb, "resumed")
+    breakage(found)
+    assert any(_plain(line).startswith(fact) for line in found.broken()), found.broken()
+
+
+@pytest.mark.parametrize("verb", ["recompute=0", "resubmit"])
+def test_a_refused_verb_undoes_nothing(verb: str) -> None:
+    ledger = Ledger()
+    answered(ledger, reported(ledger, 1, 1), accepted(1))
+    refused(ledger, sent(ledger, "PUT", f"/job/j?{verb}"))
+    assert ledger.reopenings_of("j_0_0") == []
+    answered(ledger, reported(ledger, 2, 2), accepted(2))
+    assert [len(told) for told in ledger.results.values()] == [2]
 
 
 def test_an_answer_that_was_given_again_counts_once() -> None:

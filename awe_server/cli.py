@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
 from awe_server.store.base import Store
 from awe_server.store.open import open_store
-from shared_models.errors import AweError
+from shared_models.errors import AweError, LeadInDoubt
 
 cli = typer.Typer(
     name="awe-server", no_args_is_help=True, add_completion=False,
@@ -171,8 +172,9 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
     check_claim(folder, str((await store.get("meta", "server") or {}).get("uuid")))
     report = await check_files(folder, store.scan("nodes"))
     await asyncio.to_thread(check_indexes, report, settings.data_dir / "indexes", folder)
+    await store.commit([])  # what was seen is true only if no other server has led meanwhile
     if repair:
-        repair_files(folder, report)
+        await asyncio.to_thread(repair_files, folder, report, partial(_require_lead, store))
     is_sound = report.is_sound and not problems
     if as_json:
         shown = {"store": store.name, "sound": is_sound, "problems": problems, "nodes": asdict(report)}
@@ -185,6 +187,11 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
     if report.is_sound:
         print(f"{folder}: sound: {report.nodes} nodes, {report.files} files, {report.bytes} bytes")
     return 0 if is_sound else 1
+
+
+def _require_lead(store: Store) -> None:
+    if store.in_doubt:
+        raise LeadInDoubt()
 
 
 async def _export(store: Store) -> int:

@@ -8,7 +8,7 @@ does an orphan with the content that a damaged or missing file should have.
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -99,15 +99,23 @@ async def check_files(root: Path, documents: AsyncIterable[Document]) -> Report:
     return check.report
 
 
-def repair(root: Path, report: Report) -> None:
-    """Remove what no document names; what was removed is marked so."""
+def repair(root: Path, report: Report, require_lead: Callable[[], object]) -> None:
+    """Remove what no document names; what was removed is marked so.
+
+    `require_lead` raises before a removal once the documents may be another server's.
+    """
     for problem in report.problems:
         if problem.kind not in _REMOVABLE:
             continue
         path = root / problem.path
         if path.is_dir() and not path.is_symlink():
+            for entry in list(walk(path)):
+                require_lead()
+                Path(entry.path).unlink(missing_ok=True)
+            require_lead()
             shutil.rmtree(path)
         else:
+            require_lead()
             path.unlink(missing_ok=True)
         fsync_folder(path.parent)
         problem.removed = True

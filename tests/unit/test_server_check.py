@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from awe_server.cli import cli
 from awe_server.data.build import build_index
 from awe_server.runtime.clock import Clock
 from awe_server.settings import Settings
+from awe_server.store.base import Operation
+from awe_server.store.errors import LeaseGone
 from awe_server.store.open import open_store
+from awe_server.store.sqlite import SqliteStore
 from tests.support.broken_store import DAMAGES, inflict
 from tests.support.used_store import use
 
@@ -104,6 +107,37 @@ def test_repair_removes_orphans_and_then_all_is_sound(data: Path, made: list[dic
     assert not orphan.exists()
     assert check(data).exit_code == 0
     assert blob(data, made[0]).read_bytes() == b"one\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--repair",), ("--json",)])
+def test_nothing_is_said_or_removed_once_another_server_took_over(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    """Ctrl-Z, or a database that was away: what looks like an orphan may be a node of the new leader."""
+    theirs = blob(data, made[0]).with_name("new.0123")
+    theirs.write_bytes(b"named by a document that came after the look")
+
+    async def gone(store: SqliteStore, batch: Sequence[Operation]) -> None:
+        raise LeaseGone
+
+    monkeypatch.setattr(SqliteStore, "commit", gone)
+    ended = check(data, *flags)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.splitlines() == [f"awe-server: {LeaseGone().message}"]
+    assert theirs.exists()
+
+
+def test_a_doubt_that_begins_while_orphans_go_ends_that(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphans = [blob(data, made[0]).with_name(f"gone.{n}") for n in range(3)]
+    for orphan in orphans:
+        orphan.write_bytes(b"never acknowledged")
+    monkeypatch.setattr(SqliteStore, "in_doubt", property(lambda _: not all(o.exists() for o in orphans)))
+    ended = check(data, "--repair")
+    assert ended.exit_code == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert sum(orphan.exists() for orphan in orphans) == 2
 
 
 def test_indexes_of_files_elsewhere_are_read_and_damaged_ones_may_go(

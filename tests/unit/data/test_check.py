@@ -124,7 +124,7 @@ async def test_a_damaged_index_of_a_node_is_found_and_may_go(
     report = await check(root, port)
     assert found(report) == [("damaged_index", "")]
     assert report.indexes == 1
-    repair(root, report)
+    repair(root, report, lambda: None)
     assert (await check(root, port)).problems == []
     download = await nodes.open_range("node-1", index="line", part="1")
     assert [chunk async for chunk in download.chunks] == [b"one\n"]
@@ -155,7 +155,7 @@ async def test_what_nobody_needs_is_found_and_repair_removes_only_that(
         ("temporary", "out"),
     ]  # fmt: skip
     assert not report.is_sound
-    repair(root, report)
+    repair(root, report, lambda: None)
     assert report.is_sound
     assert all(str(problem).endswith("; removed") for problem in report.problems)
     assert contents(root) == before
@@ -170,6 +170,6 @@ async def test_repair_never_removes_the_only_copy(nodes: NodeStore, port: Memory
     path.write_bytes(b"one\ntwO\n")
     report = await check(root, port)
     assert found(report) == [("damaged", "node-1"), ("needed_orphan", "node-1")]
-    repair(root, report)
+    repair(root, report, lambda: None)
     assert (path.read_bytes(), lost.read_bytes()) == (b"one\ntwO\n", b"one\ntwo\n")
     assert not report.is_sound

@@ -26,7 +26,9 @@ _STALE_S = 3600.0
 
 
 class ControlGroup:
-    """One group. `note` is a file of the work directory that names it to the next daemon."""
+    """One group. `note` is a file of the work directory that names it to the next daemon, on a line beside
+    those that could not be removed.
+    """
 
     def __init__(self, path: Path, note: Path) -> None:
         self._path = path
@@ -42,23 +44,23 @@ class ControlGroup:
         _remove_empty(own)
         try:
             # The note goes first: there is no moment at which nobody knows of the group.
-            note.write_bytes(os.fsencode(path))
+            _write_note(note, [*(group._path for group in cls.left(note)), path])
             path.mkdir()
         except OSError as exc:
             log.debug("no_control_group", extra={"path": str(path), "error": str(exc)})
-            note.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                _forget(note, path)
             return None
         return cls(path, note)
 
     @classmethod
-    def left(cls, note: Path) -> Self | None:
-        """The group of the daemon before us; None if it had none, or has ended it."""
-        try:
-            path = Path(os.fsdecode(note.read_bytes()))
-        except OSError:
-            return None
-        is_ours = path.name.startswith(_PREFIX) and (path / "cgroup.procs").is_file()
-        return cls(path, note) if is_ours else None
+    def left(cls, note: Path) -> list[Self]:
+        """The groups of the daemons before us; none if they had none, or ended them."""
+        return [
+            cls(path, note)
+            for path in _noted(note)
+            if path.name.startswith(_PREFIX) and (path / "cgroup.procs").is_file()
+        ]
 
     def add(self, pid: int) -> bool:
         """Put a process into it, and whatever it starts from now on; False if we may not."""
@@ -80,24 +82,55 @@ class ControlGroup:
         return found - {0}  # 0 stands for one that lies outside of our name space of processes
 
     def end(self) -> int:
-        """Kill what is in it and remove it; how many processes there were. Blocking, some seconds at most."""
-        found = len(self.pids())
+        """Kill what is in it, but not ourselves, and remove it; how many processes there were.
+
+        Blocking, some seconds at most.
+        """
+        me = {os.getpid()}
+        found = len(self.pids() - me)
         deadline = time.monotonic() + _GONE_S
-        while (left := self.pids()) and time.monotonic() < deadline:
-            try:
-                _write(self._path / "cgroup.kill", "1")
-            except OSError:  # before Linux 5.14
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
+        while self.pids() - me and time.monotonic() < deadline:
+            self._kill()
             time.sleep(0.01)
         try:
             for folder, _, _ in os.walk(self._path, topdown=False):
                 os.rmdir(folder)
-            self._note.unlink(missing_ok=True)
+            _forget(self._note, self._path)
         except OSError as exc:
             log.warning("control_group_stays", extra={"path": str(self._path), "error": str(exc)})
         return found
+
+    def _kill(self) -> None:
+        pids, me = self.pids(), os.getpid()
+        if me not in pids:
+            with contextlib.suppress(OSError):  # before Linux 5.14
+                _write(self._path / "cgroup.kill", "1")
+                return
+        for pid in pids - {me}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _noted(note: Path) -> list[Path]:
+    try:
+        return [Path(os.fsdecode(line)) for line in note.read_bytes().splitlines()]
+    except OSError:
+        return []
+
+
+def _write_note(note: Path, paths: list[Path]) -> None:
+    """Whole or not at all. Raises OSError."""
+    temporary = note.with_suffix(".part")
+    temporary.write_bytes(b"".join(os.fsencode(path) + b"\n" for path in paths))
+    temporary.rename(note)
+
+
+def _forget(note: Path, path: Path) -> None:
+    """The group is no more. Raises OSError."""
+    if left := [known for known in _noted(note) if known != path]:
+        _write_note(note, left)
+    else:
+        note.unlink(missing_ok=True)
 
 
 def _remove_empty(own: Path) -> None:

@@ -80,6 +80,7 @@ class ExecutorPool:
         self._root = root
         self._folders = (str(root.fresh), str(root.attempts))
         self._group: ControlGroup | None = None
+        self._group_in_use = False
         self._helpers: list[_Helper] = []
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
@@ -89,9 +90,10 @@ class ExecutorPool:
     async def start(self) -> None:
         """Start the processes."""
         _become_subreaper()
-        self._group = ControlGroup.make(self._root.incarnation, self._root.group_note)
+        make = ControlGroup.make
+        self._group = await asyncio.to_thread(make, self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
-            self._helpers.append(await self._start_helper())
+            await self._start_helper()
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -114,6 +116,7 @@ class ExecutorPool:
     async def stop(self) -> None:
         """End the processes and everything they run."""
         self._stopping = True
+        await asyncio.gather(*self._restarts)
         for helper in self._helpers:
             helper.close()
         for helper in self._helpers:
@@ -123,19 +126,34 @@ class ExecutorPool:
         if self._group is not None:
             await asyncio.to_thread(self._group.end)
 
-    async def _start_helper(self) -> "_Helper":
+    async def _start_helper(self) -> None:
         helper = await _Helper.start(self._folders, self._ended, self._lost)
-        if self._group is not None and not self._group.add(helper.pid):
-            self._group.end()
+        if self._group is not None:
+            await self._join(self._group, helper.pid)
+        self._helpers.append(helper)
+        if helper.is_gone:
+            self._lost(helper)
+
+    async def _join(self, group: ControlGroup, pid: int) -> None:
+        """Put a helper into the group before it runs anything. One that takes nobody is given up.
+
+        Later a refusal (no memory, say) costs no more than that what this helper's commands hide is found by
+        what it shows: the group holds commands of others.
+        """
+        if await asyncio.to_thread(group.add, pid):
+            self._group_in_use = True
+        elif self._group_in_use:
+            log.warning("executor_not_in_group", extra={"pid": pid})
+        else:
             self._group = None
-        return helper
+            await asyncio.to_thread(group.end)
 
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
 
     def _lost(self, helper: "_Helper") -> None:
         """A helper is gone. Its commands became our children: end them, tell, and start another helper."""
-        if self._stopping:
+        if self._stopping or helper not in self._helpers:
             return
         log.error("executor_lost", extra={"pid": helper.pid, "commands": len(helper.commands)})
         self._helpers.remove(helper)
@@ -153,7 +171,7 @@ class ExecutorPool:
             self._ended(key)
             on_end(SpawnRefusal("executor", errno.EIO, b""))
         if not self._stopping:
-            self._helpers.append(await self._start_helper())
+            await self._start_helper()
 
 
 class _Helper(asyncio.Protocol):
@@ -166,6 +184,7 @@ class _Helper(asyncio.Protocol):
         lost: Callable[["_Helper"], None],
     ) -> None:
         self.commands: dict[int, OnEnd] = {}
+        self.is_gone = False
         self._process = process
         self._ended = ended
         self._lost = lost
@@ -224,6 +243,7 @@ class _Helper(asyncio.Protocol):
                 on_end(CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_gone = True
         self._lost(self)
 
     def close(self) -> None:
@@ -276,15 +296,15 @@ def kill_leftovers(attempts: Path, note: Path) -> int:
 
     There are some only if daemon and executors were killed in the same moment. The caller holds the work
     directory's lock, so none of them belongs to a living daemon. All of them are found if that daemon had a
-    control group (`note` names it); if not, those that show whose they are.
+    control group (`note` names it); if not, those that show whose they are. We are spared, should one of them
+    have started us.
     """
-    group = ControlGroup.left(note)
-    found = group.end() if group is not None else 0
+    found = sum(group.end() for group in ControlGroup.left(note))
     inside = os.fsencode(attempts) + b"/"
-    parent_of = parents()
+    me, parent_of = os.getpid(), parents()
     for pid in parent_of:
-        if pid != os.getpid() and _shows_it_is_of(pid, inside):
-            for victim in [pid, *descendants(pid, parent_of)]:
+        if pid != me and _shows_it_is_of(pid, inside):
+            for victim in {pid, *descendants(pid, parent_of)} - {me}:
                 found += 1
                 signal_process(victim, signal.SIGKILL)
     return found

@@ -1,0 +1,139 @@
+"""The control group of the executors: what it takes, what it leaves, and who is never ended with it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from awe_client.daemon import cgroup
+from awe_client.daemon.cgroup import ControlGroup
+from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+from awe_client.daemon.proc import parents
+from tests.support.eventually import eventually
+from tests.unit.client.processes import appears, marked
+
+pytestmark = pytest.mark.anyio
+
+
+class Group(ControlGroup):
+    """One that takes so many processes and then no more, as a kernel without memory; counts its ends."""
+
+    def __init__(self, takes: int) -> None:
+        self.takes, self.members, self.ends = takes, set[int](), 0
+
+    def add(self, pid: int) -> bool:
+        if len(self.members) == self.takes:
+            return False
+        self.members.add(pid)
+        return True
+
+    def pids(self) -> set[int]:
+        return set(self.members)
+
+    def end(self) -> int:
+        self.ends += 1
+        for pid in self.members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(self.members)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> WorkRoot:
+    root = WorkRoot(tmp_path / "work")
+    root.open()
+    return root
+
+
+def taking(monkeypatch: pytest.MonkeyPatch, takes: int) -> Group:
+    group = Group(takes)
+    monkeypatch.setattr(ControlGroup, "make", lambda *_: group)
+    return group
+
+
+def sleeping(root: WorkRoot, name: str) -> CommandSpec:
+    folder = root.attempts / name
+    folder.mkdir()
+    command = [b"sh", b"-c", f"exec sleep 1000; {name}".encode()]
+    env = {b"AWE_WORK_ID": name.encode(), b"PATH": os.environb[b"PATH"]}
+    return CommandSpec(command, env, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
+
+
+async def test_a_helper_that_the_group_does_not_take_costs_no_command_of_the_others(
+    root: WorkRoot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = taking(monkeypatch, 2)
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    helpers = set(marked(str(root.fresh)))
+    ends: list[CommandEnd | SpawnRefusal] = []
+    pool.run(sleeping(root, "w1"), ends.append)
+    [command] = await appears("AWE_WORK_ID=w1")
+    [idle] = helpers - {parents()[command]}
+    os.kill(idle, signal.SIGKILL)
+    await eventually(
+        lambda: len(set(marked(str(root.fresh))) - {idle}) == 2 and "executor_not_in_group" in caplog.text
+    )
+    assert (ends, marked("AWE_WORK_ID=w1"), group.ends) == ([], [command], 0)
+    await pool.stop()
+    root.close()
+
+
+async def test_a_group_that_takes_nobody_is_given_up(root: WorkRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = taking(monkeypatch, 0)
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    assert (group.ends, len(marked(str(root.fresh)))) == (1, 2)
+    await pool.stop()
+    assert group.ends == 1
+    root.close()
+
+
+def a_group(tmp_path: Path, name: str, *pids: int) -> Path:
+    """A directory that looks like a group with these processes."""
+    path = tmp_path / f"awe-client-{name}"
+    path.mkdir(exist_ok=True)
+    (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+    (path / "cgroup.kill").write_text("")
+    return path
+
+
+def test_who_runs_in_the_group_of_the_daemon_before_ends_the_others_and_not_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a daemon that is started again by a command of its own."""
+    monkeypatch.setattr(cgroup, "_GONE_S", 0.1)
+    other = subprocess.Popen(["sleep", "1000"])
+    path = a_group(tmp_path, "old", os.getpid(), other.pid)
+    note = tmp_path / "control-group"
+    note.write_bytes(os.fsencode(path) + b"\n")
+    [group] = ControlGroup.left(note)
+    assert group.end() == 1
+    assert other.wait(20) == -signal.SIGKILL
+    assert (path / "cgroup.kill").read_text() == ""
+
+
+def test_a_group_that_stays_is_still_known_beside_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "control-group"
+    monkeypatch.setattr(cgroup, "_own_group", lambda: tmp_path)
+    first = a_group(tmp_path, "first")
+    note.write_bytes(os.fsencode(first))  # as older versions wrote it
+    assert ControlGroup.make("second", note) is not None
+    second = a_group(tmp_path, "second")
+    groups = ControlGroup.left(note)
+    assert len(groups) == 2
+    for path in (first, second):
+        for file in path.iterdir():
+            file.unlink()
+    assert groups[0].end() == 0
+    assert not first.exists()
+    assert note.read_bytes().split() == [os.fsencode(second)]
+    groups[1].end()
+    assert not note.exists()

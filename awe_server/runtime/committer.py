@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.05
 MAX_RETRY_S = 5.0
 LOOK_S = 5.0  #: how often a server with nothing to write asks whether it still may
+DOUBT_S = 0.5  #: ... and how often while that is in doubt
 
 A = TypeVar("A")
 
@@ -139,7 +140,7 @@ class Committer(Generic[A]):
         """Wait for something to write, and meanwhile notice when this server may not write any more."""
         while not self._wake.is_set():
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(DOUBT_S if self._store.in_doubt else LOOK_S):
                     await self._wake.wait()
             except TimeoutError:
                 with contextlib.suppress(StoreUnavailable):

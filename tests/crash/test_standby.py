@@ -147,7 +147,7 @@ def test_a_leader_that_was_stopped_says_and_does_nothing_when_it_wakes(
                 woken_at = time.monotonic()
                 assert old.running.wait() == STATE_LOST
                 tally.count("old leaders that woke and exited")
-            assert time.monotonic() - woken_at < 10.0, old.running.output()
+            assert time.monotonic() - woken_at < 15.0, old.running.output()
             assert not any("JD" in line and watched in line for line in until_cut(events))
         for name, answer in (*answers.items(), *polled.items()):
             assert isinstance(answer, httpx.TransportError) or answer.status_code == 503, (name, answer)
@@ -192,7 +192,7 @@ def test_a_rolling_restart_waits_for_no_lease(tmp_path: Path, mongo: str) -> Non
             assert leader.stop() == 0
             stopped_at, standby = time.monotonic(), pair.other(leader)
             await_leader(standby)
-            assert time.monotonic() - stopped_at < LEASE_S / 2
+            assert time.monotonic() - stopped_at < LEASE_S
             pair.stand_by(leader)
             leader = standby
         load.work_off()

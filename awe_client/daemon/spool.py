@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: A report is written so soon if no exchange wants it before that, as while no server answers.
 WRITE_AFTER_S = 0.2
+#: What the disk refused is written again so often, while it is open.
+WRITE_AGAIN_S = 2.0
 REWRITE_BYTES = 32 * 1024 * 1024
 
 
@@ -48,6 +50,7 @@ class Spool:
         self._timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
+        self._refused: list[AttemptKey] = []  #: of these, what the disk did not take
 
     def open(self) -> list[AttemptKey]:
         """Read what the last incarnation left; returns the attempts whose reports are still open."""
@@ -77,18 +80,24 @@ class Spool:
     def add(self, report: ReportMessage) -> None:
         """Take a report; it is ready to be sent after the next flush, and soon on disk in any case."""
         self._fresh[report["work"], report["attempt"]] = report
-        self._lines.append(orjson.dumps({"r": report}) + b"\n")
+        self._lines.append(_line_of(report))
         self._write_soon()
 
-    def _write_soon(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER_S, self._write_now)
+    def _write_soon(self, after_s: float = WRITE_AFTER_S) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + after_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(after_s, self._write_now)
 
     def _write_now(self) -> None:
         self._timer = None
-        if self._fresh and self._writing is not None and not self._writing.done():
+        if not (self._fresh or self._refused):
+            return
+        if self._writing is not None and not self._writing.done():
             self._write_soon()
-        elif self._fresh:
+        else:
             self._writing = asyncio.ensure_future(self._write_lines())
 
     def acknowledge(self, key: AttemptKey) -> None:
@@ -105,8 +114,8 @@ class Spool:
     async def flush(self, within_s: float | None = None) -> bool:
         """Make everything added so far durable; False if the disk takes longer than that, and goes on.
 
-        If the disk refuses, the reports are sent all the same (a result is worth more than its copy), and
-        the log says that they would not survive a crash.
+        If the disk refuses, the reports are sent all the same (a result is worth more than its copy), the log
+        says that they would not survive a crash, and those that are still open are written again later.
         """
         until = None if within_s is None else time.monotonic() + within_s
         while self._writing is not None or self._lines:
@@ -132,13 +141,20 @@ class Spool:
     async def _write_lines(self) -> None:
         lines, self._lines = self._lines, []
         self._flying, self._fresh = self._fresh, {}
+        again = [key for key in self._refused if key in self._durable]
+        data = b"".join([*(_line_of(self._durable[key]) for key in again), *lines])
         is_over = not (self._durable or self._flying)
         try:
-            await self._in_thread(self._write, b"".join(lines), bool(self._flying), is_over)
+            await self._in_thread(self._write, data, bool(self._flying or again), is_over)
+            self._refused = []
         except OSError as exc:
-            log.error("spool_not_written", extra={"path": str(self._path), "error": str(exc)})
+            if not again:
+                log.error("spool_not_written", extra={"path": str(self._path), "error": str(exc)})
+            self._refused = [*again, *self._flying]
         self._durable.update(self._flying)
         self._flying = {}
+        if self._refused:
+            self._write_soon(WRITE_AGAIN_S)
         if self._size > REWRITE_BYTES:
             await self._rewrite()
 
@@ -167,13 +183,15 @@ class Spool:
 
     async def end(self) -> None:
         """Write down what is left, however long the disk takes, and close the file."""
-        if self._timer is not None:
-            self._timer.cancel()
         await self.flush()
+        if self._refused:
+            await self._write_lines()
         self.close()
 
     def close(self) -> None:
         """Close the file; what was acknowledged last may not be written, see above."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._thread.shutdown()
         if self._fd >= 0:
             with contextlib.suppress(OSError):
@@ -201,7 +219,7 @@ class Spool:
 
     async def _rewrite(self) -> None:
         """Write only what is open into a new file, and put it in the place of the old one."""
-        data = b"".join(orjson.dumps({"r": report}) + b"\n" for report in self._durable.values())
+        data = b"".join(_line_of(report) for report in self._durable.values())
         try:
             await self._in_thread(self._replace, data)
         except OSError as exc:
@@ -225,3 +243,7 @@ class Spool:
         os.close(folder)
         os.close(self._fd)
         self._fd, self._size = fd, len(data)
+
+
+def _line_of(report: ReportMessage) -> bytes:
+    return orjson.dumps({"r": report}) + b"\n"

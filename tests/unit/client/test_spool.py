@@ -10,6 +10,7 @@ import pytest
 
 from awe_client.daemon import spool as spool_module
 from awe_client.daemon.spool import Spool
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -153,8 +154,57 @@ async def test_a_full_disk_does_not_hold_results_back(
     spool.add(a_report("c"))
     await spool.flush()
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1), ("c", 1)]
+    assert again.open() == [("a", 1), ("b", 1), ("c", 1)]
     spool.close()
+    again.close()
+
+
+async def test_what_a_full_disk_refused_is_written_again_while_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may be away, and the client be killed before it is back."""
+    monkeypatch.setattr(spool_module, "WRITE_AGAIN_S", 0.05)
+    tries, write = 0, os.pwrite
+
+    def full_for_a_moment(fd: int, data: bytes, offset: int) -> int:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise OSError(28, "No space left on device")
+        return write(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full_for_a_moment)
+    spool = opened(tmp_path)
+    spool.add(a_report("a"))
+    spool.add(a_report("told meanwhile"))
+    await spool.flush()
+    assert [r["work"] for r in spool.ready()] == ["a", "told meanwhile"]
+    spool.acknowledge(("told meanwhile", 1))
+    await eventually(lambda: b'"a"' in (tmp_path / "reports.log").read_bytes())
+    again = Spool(tmp_path)
+    assert again.open() == [("a", 1)]
+    await spool.flush()
+    done = tries
+    await asyncio.sleep(0.2)
+    assert tries == done, "it is on the disk, and needs no writing any more"
+    spool.close()
+    again.close()
+
+
+async def test_what_a_full_disk_refused_is_tried_once_more_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    spool = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        spool.add(a_report("a"))
+        await spool.flush()
+    await spool.end()
+    again = Spool(tmp_path)
+    assert again.open() == [("a", 1)]
     again.close()
 
 

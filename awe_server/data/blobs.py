@@ -161,8 +161,13 @@ class Intake:
         self, place: Callable[[FileFact], Path], check: Callable[[], object] | None = None
     ) -> FileFact:
         """Move the file to its place, see `Writer.finish`."""
+        rest, self._held, self._held_bytes = (
+            b"".join(self._held),
+            [],
+            0,
+        )  # written once, whatever `check` says
         with anyio.CancelScope(shield=True):
-            fact = await to_thread.run_sync(self._writer.finish, b"".join(self._held), place, check)
+            fact = await to_thread.run_sync(self._writer.finish, rest, place, check)
         return fact
 
     async def abort(self) -> None:

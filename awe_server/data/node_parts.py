@@ -37,7 +37,8 @@ class NodeParts(NodeSharing):
     ) -> FileFact:
         """Stage one rank's file of one attempt: durable, and invisible until it is assembled.
 
-        `check` runs on the event loop when the file takes its place; when it raises, nothing is kept.
+        `check` runs on the event loop when the file takes its place; when it raises, nothing is kept, unless
+        it cannot tell yet (Starting, LeadInDoubt): then what came is kept as that of a cut.
         `offset`: where the stream begins in the file, if what comes of it is to be kept when it is cut; it
         must be what `unfinished` says, or 0: anew. Raises Conflict if it is not.
         Attempt 0 is Shock's own way (no attempts): the node must have declared its parts, and the last one

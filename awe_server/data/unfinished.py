@@ -1,7 +1,7 @@
 """Uploads that were cut, kept for a while with their bytes and hashes: they go on where they were cut.
 
-A request feeds an upload. When its sender is gone the upload stays without a request, for a bounded time and
-in bounded number; every other end of the request ends the upload. The next request for the same upload takes
+A request feeds an upload. When its sender is gone, or nobody knows whether this server leads, the upload stays
+without a request, for a bounded time and in bounded number; every other end of the request ends the upload. The next request for the same upload takes
 over: one that still waits for a sender that was cut off, which the server may not know yet, is ended first.
 Nothing is remembered across a restart: the bytes are temporary files, and go.
 """
@@ -13,7 +13,7 @@ import anyio
 
 from awe_server.data.blobs import Intake, Writer
 from awe_server.data.ports import Cut, FileFact
-from shared_models.errors import AweError, Conflict
+from shared_models.errors import AweError, Conflict, Starting
 
 MAX_KEPT = 256  #: uploads without a request; of more the oldest go, those of attempts last
 KEEP_S = 600.0  #: for how long one is kept without a request
@@ -63,10 +63,12 @@ class _Upload:
             await self.left.wait()
 
     def is_wanted(self) -> bool:
-        """Whether its bytes could still take their place."""
+        """Whether its bytes could still take their place, as far as that is known now."""
         try:
             if self._check is not None:
                 self._check()
+        except Starting:
+            pass  # whether the attempt is still held shows later
         except AweError:
             return False
         return self.intake.received > 0
@@ -120,7 +122,7 @@ class Unfinished:
                 return await upload.intake.finish(place, check)
             is_kept = True
             raise Conflict("another request has ended this upload")
-        except Cut:
+        except (Cut, Starting):
             is_kept = True
             raise
         finally:

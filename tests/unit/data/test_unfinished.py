@@ -11,7 +11,7 @@ import pytest
 from awe_server.data import unfinished
 from awe_server.data.nodes import NodeStore
 from awe_server.data.ports import Cut
-from shared_models.errors import Conflict, LeaseLost, QuotaExceeded
+from shared_models.errors import Conflict, LeadInDoubt, LeaseLost, QuotaExceeded
 from shared_models.limits import MIB
 from tests.support.eventually import eventually
 from tests.unit.data.conftest import NewStore
@@ -244,6 +244,26 @@ async def test_an_attempt_that_is_held_no_more_lets_go(nodes: NodeStore, output:
     with pytest.raises(Cut):
         await nodes.put_part(output, 0, 1, cut(b"abc"), check=check, offset=0)
     assert _files(tmp_path) == []
+
+
+async def test_what_came_is_kept_while_nobody_knows_whether_it_is_held(nodes: NodeStore, output: str) -> None:
+    """The database is away for a while; also for who has sent the whole of it."""
+    in_doubt = True
+
+    def check() -> None:
+        if in_doubt:
+            raise LeadInDoubt
+
+    with pytest.raises(Cut):
+        await nodes.put_part(output, 0, 1, cut(b"abc"), check=check, offset=0)
+    assert await nodes.drop_unfinished() == 0
+    with pytest.raises(LeadInDoubt):
+        await nodes.put_part(output, 0, 1, stream(b"de"), check=check, offset=3)
+    assert await nodes.drop_unfinished() == 0
+    assert await nodes.unfinished(output, 0, 1) == 5
+    in_doubt = False
+    fact = await nodes.put_part(output, 0, 1, stream(), check=check, offset=5)
+    assert (fact.size, fact.md5) == (5, hashlib.md5(b"abcde", usedforsecurity=False).hexdigest())
 
 
 async def test_a_node_that_is_deleted_lets_go(nodes: NodeStore, output: str, tmp_path: Path) -> None:

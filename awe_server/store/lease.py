@@ -104,7 +104,7 @@ class Lease:
         first = await self._find()
         seen, since = first, self._clock()
         while True:
-            now = await self._read_clock()
+            now = await self.read_clock()
             unmoved_s = self._clock() - since
             if self._is_free(seen, now) or unmoved_s >= self.length_s:
                 self._waiting.reason = "a transaction of the last writer still locks the lease"
@@ -154,7 +154,6 @@ class Lease:
     async def renew_if_due(self) -> None:
         """Renew unless writing did it within the last third of the length."""
         if self._clock() - self._renewed_at >= self.length_s / 3:
-            await self._read_clock()
             async with self._server.transaction() as session:
                 renewal = await self.renew(session)
             self.renewed(renewal)
@@ -184,10 +183,16 @@ class Lease:
                 )
         except Busy:
             return False
+        if not result.matched_count:
+            return False
         self._epoch, self._renewed_at, self._until_known = seen["epoch"] + 1, began_s, until
-        return bool(result.matched_count)
+        return True
 
-    async def _read_clock(self) -> float | None:
+    async def read_clock(self) -> float | None:
+        """Learn how far the database server's wall clock is from ours; it, or None if it does not tell.
+
+        Batches renew the lease by what was learnt last.
+        """
         now = await self._server.clock()
         self._offset_s = (time.time() if now is None else now) - self._clock()
         return now

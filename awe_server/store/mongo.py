@@ -92,6 +92,7 @@ class MongoStore:
         self._database: Any = None
         self._has_transactions = False
         self._lease: Lease | None = None
+        self._gave_up = False  #: there was a lease, and it was given back
         self._renewal: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._refused = ""  #: the session that the server did not let us end
@@ -103,8 +104,9 @@ class MongoStore:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether another server may own the lease by now."""
-        return self._lease is not None and self._lease.in_doubt
+        """Whether another server may own the lease by now. May be asked in any thread."""
+        lease = self._lease
+        return self._gave_up if lease is None else lease.in_doubt
 
     async def open(self, *, wait: bool = False) -> None:
         """Connect and become the writer; `wait`: for as long as another server is the writer.
@@ -226,13 +228,15 @@ class MongoStore:
                 return
 
     async def _renew(self, lease: Lease) -> None:
-        async with self._writing:
-            with _translated(self.name, "renew the lease"):
+        with _translated(self.name, "renew the lease"):
+            await lease.read_clock()
+            async with self._writing:
                 await lease.renew_if_due()
 
     async def close(self) -> None:
         """Give the lease back and disconnect."""
         renewal, lease, session, client = self._renewal, self._lease, self._session, self._client
+        self._gave_up = self._gave_up or lease is not None
         self._renewal = self._lease = self._session = self._client = None
         if renewal is not None:
             renewal.cancel()

@@ -293,6 +293,40 @@ async def test_a_writer_that_is_in_doubt_asks_when_it_has_nothing_to_write(mongo
     await store.close()
 
 
+class _ClockedStore(MongoStore):
+    """Its database's clock goes wrong, or right, at will."""
+
+    ahead_s = 0.0
+
+    async def clock(self) -> float | None:
+        return time.time() + self.ahead_s
+
+
+async def test_a_busy_writer_follows_the_clock_of_its_database() -> None:
+    with mock_client() as client:
+        store = _ClockedStore("mongodb://mock/test", connect=client, lease_s=3.0)
+        await store.open()
+        store.ahead_s = 3600.0
+
+        async def follows() -> bool:
+            await store.commit([Put("jobs", {"id": "j"})])  # so no renewal is ever due
+            return bool(store.lease) and store.lease["until"] > rfc3339(time.time() + 1800.0)
+
+        await eventually(follows)
+        await store.close()
+
+
+async def test_a_store_that_was_closed_is_in_doubt_until_it_leads_again() -> None:
+    with mock_client() as client:
+        store = MongoStore("mongodb://mock/test", connect=client)
+        assert not store.in_doubt, "nothing was said in its name yet"
+        for _ in range(2):
+            await store.open()
+            assert not store.in_doubt
+            await store.close()
+            assert store.in_doubt
+
+
 async def test_without_transactions_a_writer_that_is_stopped_in_a_batch_writes_no_more_of_it() -> None:
     with mock_client() as client:
         store = MongoStore("mongodb://mock/test", connect=client)

@@ -116,5 +116,17 @@ async def test_a_renewal_that_did_not_become_durable_is_none(lease: Lease, meta:
     assert lease.in_doubt
 
 
+async def test_who_came_too_late_to_claim_it_has_nothing(lease: Lease, meta: Meta, hands: Hands) -> None:
+    other = Lease(
+        meta, meta, Waiting("test", ""), owner={**this_process(), "lsid": ""}, domain="test",
+        length_s=LENGTH_S, clock=lambda: hands.now_s,
+    )  # fmt: skip
+    before = await other._find()
+    await lease.renew()
+    assert not await other._claim(before)
+    assert other.in_doubt
+    assert other.shown["epoch"] == 0
+
+
 def test_the_clock_runs_on_while_the_machine_sleeps() -> None:
     assert abs(boot_clock() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 1.0

@@ -78,14 +78,18 @@ class Pair:
             counted([
                 *check_all(documents, self.tape, self.ledger),
                 *check_files(self.data, documents),
-                *check_processes(self.home),
+                *check_processes([self.home]),
             ])
         )  # fmt: skip
 
     def start(self) -> Self:
-        """The first leads, the second waits."""
-        self.servers[0].start()
-        self.stand_by(self.servers[1])
+        """The first leads, the second waits; if that fails, neither runs."""
+        try:
+            self.servers[0].start()
+            self.stand_by(self.servers[1])
+        except BaseException as exc:
+            self.__exit__(type(exc), exc, None)
+            raise
         return self
 
     def stand_by(self, server: ServerProcess) -> None:

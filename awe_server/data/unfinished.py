@@ -1,8 +1,9 @@
 """Uploads that were cut, kept for a while with their bytes and hashes: they go on where they were cut.
 
-A request feeds an upload. When its sender is gone, or nobody knows whether this server leads, the upload stays
-without a request, for a bounded time and in bounded number; every other end of the request ends the upload. The next request for the same upload takes
-over: one that still waits for a sender that was cut off, which the server may not know yet, is ended first.
+A request feeds an upload. When its sender is gone, or nobody knows whether this server leads, the upload
+stays without a request, for a bounded time and in bounded number; every other end of the request ends the
+upload. The next request for the same upload takes over: one that still waits for a sender that was cut off,
+which the server may not know yet, is ended first.
 Nothing is remembered across a restart: the bytes are temporary files, and go.
 """
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from tests.crash.documents import plain
 from tests.support.env import LISTENING, AweEnv
 from tests.support.eventually import PATIENCE_S, eventually_sync
 from tests.support.fake_client import FakeClient
+from tests.support.gate import Gate
 from tests.support.mongo import MongoServer
 
 
@@ -70,6 +72,42 @@ def test_D_02_a_start_waits_for_the_database_and_brings_all_jobs_back(
         assert client.work_off() == 20
         client.close()
         assert {job["state"] for job in env.data("GET", "/job?limit=100")} == {"completed"}
+
+
+def test_D_02_a_recovery_read_that_times_out_after_the_database_was_opened_is_repeated(
+    mongo_url: str,
+) -> None:
+    """It opens, and is gone when the clients are to be read: for several times as long as a read may take."""
+    where = urlsplit(mongo_url)
+    first_read = b"find\0\x08\0\0\0clients\0"  # of read_state, as the driver writes it
+    with (
+        Gate((where.hostname or "", where.port or 0), first_read) as gate,
+        AweEnv.temporary(store=mongo_url) as env,
+    ):
+        env.server.start()
+        jobs = {env.submit(plain(f"job {i}")) for i in range(20)}
+        env.server.kill()
+        env.server.store = (
+            f"mongodb://127.0.0.1:{gate.port}{where.path}?directConnection=true&serverSelectionTimeoutMS=300"
+        )
+        process = env.server.launch()
+        eventually_sync(gate.is_shut.is_set, show=process.output)
+
+        def told() -> list[str]:
+            lines = process.stderr.read_text().splitlines()
+            return [line for line in lines if "store_unavailable" in line and "recover" in line]
+
+        eventually_sync(lambda: len(told()) >= 3, show=process.output)
+        assert status(env) == 503, "never ready with an empty queue"
+        assert process.returncode is None, process.output()
+        gate.open()
+        env.server.await_ready()
+        assert {job["id"] for job in env.data("GET", "/job?limit=100")} == jobs
+        client = FakeClient(env.server.url)
+        client.register()
+        assert client.work_off() == 20
+        client.close()
+        env.server.store = mongo_url  # what is stored is read past the gate
 
 
 @pytest.mark.parametrize("how", ["down", "hangs"])

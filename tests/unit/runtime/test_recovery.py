@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from awe_server.runtime import recovery
 from awe_server.runtime.recovery import read_state
 from awe_server.scheduler.invariants import check
 from awe_server.scheduler.state import Context, FinishTask, PrepareTask
@@ -134,6 +135,43 @@ async def test_D_02_a_slow_store_is_waited_for() -> None:
     await starting
     assert again.engine.ready
     assert job_id in again.engine.state.jobs
+
+
+@pytest.mark.parametrize("collection", ["clients", "jobs", "tasks", "workunits"])
+async def test_D_02_a_read_that_fails_after_the_store_was_opened_is_begun_anew(
+    collection: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store opens, then reading times out three times, in the midst of a collection: all is there."""
+    monkeypatch.setattr(recovery, "FIRST_RETRY_S", 0.01)
+    shop = await Workshop().start()
+    await shop.register()
+    jobs = {await shop.submit(task("0", totalwork=3)) for _ in range(2)}
+    await shop.fetch(2)
+    before = shape(shop.engine.state)
+    await shop.engine.stop()
+
+    class TimesOut(FaultyStore):
+        refusals = 3
+
+        async def scan(self, of: Any, where: Any = ()) -> Any:
+            async for document in super().scan(of, where):
+                if of == collection and self.refusals:
+                    self.refusals -= 1
+                    assert not again.engine.ready, "never ready with an empty queue"
+                    raise StoreUnavailable("timed out")
+                yield document
+
+    store = TimesOut()
+    store._collections = shop.store._collections
+    again = Workshop(store, shop.hands)
+    with caplog.at_level(logging.WARNING):
+        await again.engine.start()
+    told = [line.__dict__["during"] for line in caplog.records if line.message == "store_unavailable"]
+    assert (store.refusals, told) == (0, ["recover"] * 3)
+    assert set(again.engine.state.jobs) == jobs
+    assert shape(again.engine.state) == before
+    assert check(again.engine.state) == []
+    await again.engine.stop()
 
 
 async def test_D_04_a_damaged_store_is_refused() -> None:

@@ -14,8 +14,9 @@ from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
 
 RANKS, CLIENTS, AT_ONCE = 2_000, 32, 8
+WORK_S = 200.0  #: at most, for all of it
 #: 99 of 100 reports are answered within so long, on a machine that runs the rest of the suite beside it.
-REPORT_P99_S = 2.0
+REPORT_P99_S = 5.0
 
 
 @dataclass
@@ -62,12 +63,13 @@ def test_D_08_many_clients_beside_a_reader_a_backup_and_a_dashboard_lose_no_repo
     clients = [threading.Thread(target=work, args=(url, number, seen)) for number in range(CLIENTS)]
     dashboard = threading.Thread(target=poll, args=(url, seen, over))
     reading = ("BEGIN", "SELECT count(*) FROM tasks")
-    with beside(path, 60.0, *reading) as reader, beside(path, 0.0, "VACUUM", "VACUUM") as vacuum:
+    with beside(path, WORK_S + 60, *reading) as reader, beside(path, 0.0, "VACUUM", "VACUUM") as vacuum:
         wait_until_ready(reader)
         for thread in (*clients, dashboard):
             thread.start()
         for thread in clients:
-            thread.join(200)
+            thread.join(WORK_S)
+            assert not thread.is_alive()
         over.set()
         dashboard.join(60)
         assert reader.poll() is None, "the reader was there all the time"
@@ -75,5 +77,8 @@ def test_D_08_many_clients_beside_a_reader_a_backup_and_a_dashboard_lose_no_repo
     assert not [status for status in seen.statuses if status >= 500], seen.statuses
     assert (len(seen.accepted), len(set(seen.accepted))) == (RANKS, RANKS)
     assert env.wait_for(job_id)["tasks"][0]["remainwork"] == 0
+    env.server.restart()
+    where = {"query": "", "jobid": job_id, "state": "completed", "limit": "1"}
+    assert env.http.get("/work", params=where).json()["total_count"] == RANKS, "after kill -9, too"
     slowest_s = sorted(seen.report_s)
     assert slowest_s[len(slowest_s) * 99 // 100] < REPORT_P99_S

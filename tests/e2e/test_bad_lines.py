@@ -66,11 +66,11 @@ def test_L_05_an_upload_that_stalls_costs_no_lease(flags: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_L_05_more_busy_commands_than_cores_cost_no_lease(flags: list[str]) -> None:
-    with AweEnv.temporary(flags=flags) as env:
+def test_L_05_more_busy_commands_than_cores_cost_no_lease() -> None:
+    with AweEnv.temporary(flags=["--lease-s", "6"]) as env:
         env.server.start()
         env.start_client(slots=4)
-        script = ["timeout 7 sh -c 'while :; do :; done'", "test $? = 124"]
+        script = ["timeout 13 sh -c 'while :; do :; done'", "test $? = 124"]
         job_id = env.submit(one(cmd={"cmd_script": script}, totalwork=4))
         env.wait_for(job_id)
         nobody_was_missed(env, job_id)
@@ -98,7 +98,7 @@ def test_L_05_a_data_server_that_never_answers_is_the_inputs_failure_and_costs_n
 def test_L_07_every_third_grant_is_lost_on_its_way_and_none_is_started_twice_or_forgotten(
     tmp_path: Path,
 ) -> None:
-    lease_s, count = 5, 0
+    lease_s, count = 15, 0
     starts = tmp_path / "starts"
     starts.mkdir()
 
@@ -127,7 +127,7 @@ def test_L_07_every_third_grant_is_lost_on_its_way_and_none_is_started_twice_or_
         for job_id in jobs:
             spans = env.data("GET", f"/job/{job_id}?perf")["work_stats"]
             assert len(spans) == 3
-            assert max(span["resp"] for span in spans.values()) <= lease_s + 1
+            assert max(span["resp"] for span in spans.values()) < lease_s
         assert {env.data("GET", f"/work/{rank}")["lost"] for rank in ranks} == {0}
         [client] = env.data("GET", "/client")
         assert client["total_completed"] == 30

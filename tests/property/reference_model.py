@@ -7,6 +7,7 @@ answered by looking at all there is, and nothing is remembered that can be worke
 something open (which of several leases is looked at first), `same_order` takes it over from the real one.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ ENDED = ("completed", "failed-permanent", "deleted")
 RUNNING = ("queued", "in-progress")
 DONE = ("completed", "skipped")
 OWN = ("command", "signal", "timeout", "oom", "output")  #: failures of the command itself
+#: Why a client is suspended, in the words that people are shown.
+BY_HAND, FAILURES = "manually suspended", "MAX_CLIENT_FAILURE on client reached"
 MAX_NODE_FAILURES, MAX_GIVEN_BACK, LONGEST_PAUSE_S = 10, 100, 300.0
 
 
@@ -65,6 +68,7 @@ class Reference:
         self.jid += 1
         job = {
             "id": id, "jid": self.jid, "state": "init", "owner": owner, "key": key, "lastfailed": "",
+            "resumed": 0,
             "user": owner or info["user"], "groups": info["clientgroups"], "noretry": info["noretry"],
             "priority": info["priority"], "start": self.now + later_s if later_s else 0.0,
         }  # fmt: skip
@@ -144,7 +148,7 @@ class Reference:
     def suspend_client(self, id: str) -> None:
         if self._client(id)["suspended"]:
             raise Refused("conflict")
-        self._put_aside(self.clients[id], "by hand")
+        self._put_aside(self.clients[id], BY_HAND)
 
     def resume_client(self, id: str) -> None:
         if not self._client(id)["suspended"]:
@@ -154,7 +158,7 @@ class Reference:
     def suspend_all(self) -> int:
         awake = [client for client in self.clients.values() if not client["suspended"]]
         for client in awake:
-            self._put_aside(client, "by hand")
+            self._put_aside(client, BY_HAND)
         return len(awake)
 
     def resume_all(self) -> int:
@@ -350,6 +354,9 @@ class Reference:
             client["deadline"] = self.now + self.lease_s
             for unit in client["holds"].values():
                 unit["since"] = self.now
+        for unit in self.words.values():
+            if unit["state"] == "queued":
+                unit["others"] = self._for_others(unit)
 
     def same_order(self, clients: Mapping[str, Iterable[str]]) -> None:
         """Look at clients and their leases in this order; they have to be the same ones."""
@@ -404,8 +411,9 @@ class Reference:
                             yield unit
 
     def _is_others(self, unit: Thing, client: Thing) -> bool:
-        """It failed on this client, and another one is there that could run it."""
-        return unit["id"] in client["skip"] and any(
+        """It failed on this client, and another one is there that could run it, and has it for now."""
+        is_for_others = unit["id"] in client["skip"] and self.now < unit["others"]
+        return is_for_others and any(
             _is_up(other) and unit["id"] not in other["skip"] and not _unfit(unit["task"], other)
             for other in self.clients.values()
             if other is not client
@@ -433,7 +441,7 @@ class Reference:
                 return self._repeated(client, word, r)
             count = "lost" if word["how"] == "lost" else "given"
             word[count] = max(0, word[count] - 1)
-            word.update(state="checkout", due=0.0)
+            word.update(state="checkout", due=0.0, how="")
             client["holds"][word["id"]] = word
         if r.outcome == "done":
             self._unlease(word)
@@ -502,6 +510,7 @@ class Reference:
             self._halt(job, unit["id"])
         else:
             unit.update(state="queued", due=self._due(unit, kind))
+            unit["others"] = self._for_others(unit)
         if client is not None and kind == "input":
             client["skip"].add(unit["id"])  # it may be this client's way to the host that is broken
         if client is not None and kind in (*OWN, "node"):
@@ -529,6 +538,10 @@ class Reference:
             base_s = self.retry_base_s if base_s is None else base_s
             wait_s = min(base_s * 2.0 ** (unit["failed"] + unit["node"] - 1), max(self.retry_cap_s, base_s))
         return self.now + wait_s if wait_s else 0.0
+
+    def _for_others(self, unit: Thing) -> float:
+        """Until when others have it to themselves: for a while, if its input may have been to blame."""
+        return max(unit["due"], self.now) + self.retry_cap_s if unit["input"] else math.inf
 
     def _blame(self, unit: Thing, client: Thing, kind: str) -> None:
         """Decision 7: whose fault it was, and whose it was not after all."""
@@ -565,7 +578,7 @@ class Reference:
         ):
             self._clear_task(task)
         if len(client["blamed"]) >= self.max_blamed and not client["suspended"]:
-            self._put_aside(client, "failures")
+            self._put_aside(client, FAILURES)
 
     def _stands_alone(self, task: Thing, client: Thing) -> bool:
         others = (other for other in self.clients.values() if other is not client)
@@ -589,7 +602,7 @@ class Reference:
         if client is None or not client["blamed"] & works:
             return
         client["blamed"] -= works
-        if client["suspended"] == "failures" and len(client["blamed"]) < self.max_blamed:
+        if client["suspended"] == FAILURES and len(client["blamed"]) < self.max_blamed:
             client["suspended"] = ""
 
     def _put_aside(self, client: Thing, why: str) -> None:
@@ -702,6 +715,7 @@ class Reference:
         standing = "queued" if "queued" in states else "init"
         job["state"] = "in-progress" if states & {"in-progress", "completed"} else standing
         job["lastfailed"] = ""
+        job["resumed"] += 1
         for task in job["tasks"]:
             if task["state"] in RUNNING and done(task) == len(task["ranks"]):
                 self._ranks_done(task)
@@ -740,6 +754,7 @@ def _unit(task: Thing, rank: int) -> Thing:
         "id": f"{task['id']}_{rank}", "task": task, "rank": rank, "state": "queued", "handed": False,
         "attempt": 0, "client": "", "token": "", "how": "", "missed": False, "blamed": {}, "due": 0.0,
         "since": 0.0, "failed": 0, "lost": 0, "input": 0, "node": 0, "given": 0,
+        "others": math.inf,
     }  # fmt: skip
 
 

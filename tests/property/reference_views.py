@@ -14,7 +14,7 @@ def picture(model: Reference) -> Thing:
         "jobs": {
             job["id"]: (
                 job["state"], job["priority"], job["lastfailed"],
-                sum(task["state"] not in DONE for task in job["tasks"]),
+                sum(task["state"] not in DONE for task in job["tasks"]), job["resumed"],
             )
             for job in model.jobs.values()
         },
@@ -30,14 +30,14 @@ def picture(model: Reference) -> Thing:
         "work": {
             unit["id"]: (
                 unit["state"], unit["attempt"], unit["client"], unit["failed"], unit["lost"],
-                max(unit["due"] - model.now, 0.0),
+                max(unit["due"] - model.now, 0.0), unit["how"],
             )
             for task in tasks for unit in live(task)
         },
         "clients": {
             client["id"]: (
                 _status(client), sorted(client["holds"]), sorted(client["skip"]),
-                bool(client["suspended"]),
+                bool(client["suspended"]), client["suspended"],
                 client["checkouts"], client["completed"], client["failed"], len(client["blamed"]),
             )
             for client in model.clients.values()

@@ -108,7 +108,9 @@ def picture(state: State, now_s: float) -> dict[str, Any]:
         "queue": state.queue_suspended,
         "jid": state.last_jid,
         "jobs": {
-            job.id: (shown["state"], job.priority, shown["lastfailed"], shown["remaintasks"])
+            job.id: (
+                shown["state"], job.priority, shown["lastfailed"], shown["remaintasks"], shown["resumed"]
+            )
             for job in state.jobs.values()
             if (shown := views.job_document(job))
         },
@@ -123,7 +125,7 @@ def picture(state: State, now_s: float) -> dict[str, Any]:
         "work": {
             unit.id: (
                 shown["state"], shown["attempt"], shown["client"], shown["failed"], shown["lost"],
-                max(unit.due_s - now_s, 0.0),
+                max(unit.due_s - now_s, 0.0), (shown["exit"] or {}).get("kind", ""),
             )
             for unit in state.workunits.values()
             if (shown := views.unit_document(unit))
@@ -131,8 +133,9 @@ def picture(state: State, now_s: float) -> dict[str, Any]:
         "clients": {
             shown["id"]: (
                 shown["Status"], sorted(state.clients[shown["id"]].holds), sorted(shown["skip_work"]),
-                shown["suspended"], shown["total_checkout"], shown["total_completed"],
-                shown["total_failed"], shown["consecutive_failures"],
+                shown["suspended"], shown["suspend_reason"].partition(":")[0],
+                shown["total_checkout"], shown["total_completed"], shown["total_failed"],
+                shown["consecutive_failures"],
             )
             for shown in documents
         },

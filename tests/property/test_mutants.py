@@ -1,7 +1,8 @@
 """Does the machine see? One rule of the scheduler at a time is broken: the machine has to fail.
 
 What it finds within its first runs is asked whenever the suite runs; with HYPOTHESIS_PROFILE=long also what
-takes it many more. None of them may be out of its sight.
+takes it many more. None of them may be out of its sight. Any AssertionError counts: the reference model's,
+that of the machine's history, and that of the scheduler's own `invariants.check`, which runs after each step.
 """
 
 from collections.abc import Callable

@@ -28,6 +28,7 @@ from shared_models.times import rfc3339
 log = logging.getLogger(__name__)
 
 PAGE = 200  #: jobs removed between two looks at the store
+BATCH = 500  #: workunits removed in one batch
 LEFTOVERS_EVERY_S = 3600.0
 EXPIRING = tuple(sorted(state.value for state in ENDED_JOBS))
 
@@ -69,23 +70,34 @@ class Expiry:
 
     async def _remove(self, job_id: JobId, now: str) -> bool:
         """Remove it, unless somebody has changed it since the look, or does something with it right now."""
+        places = await self._staged(job_id)
         job = await self._engine.get("jobs", job_id)
+        # Nothing may come between this look and the batch that `do_with` or `put` begins with.
         live = self._engine.state.jobs.get(job_id)
         if live is not None:
             job = job_document(live)
         if job is None or not _has_expired(job, now) or not self._engine.retire(job_id):
             return False
-        if places := await self._staged(job_id):
-            await self._engine.do(State.delete_places, places, job_id)
-        await self._engine.put(
-            Delete("jobs", job_id),
-            DeleteWhere("workunits", "jobid", job_id),
-            DeleteWhere("tasks", "jobid", job_id),
-        )
+        gone = Delete("jobs", job_id)
+        if places:
+            await self._engine.do_with([gone], State.delete_places, places, job_id)
+        else:
+            await self._engine.put(gone)
         self._engine.events.publish([{"code": "JE", "jobid": job_id}])
         log.info("job_expired", extra={"job_id": job_id})
+        await self._remove_parts(job_id)
         await self._remove_files([job_id])
         return True
+
+    async def _remove_parts(self, job_id: JobId) -> None:
+        """Remove the workunits and tasks of a job that is gone, so few at a time that no batch takes long."""
+        batch: list[Delete] = []
+        async for unit in self._engine.scan("workunits", [Match("jobid", (job_id,))]):
+            batch.append(Delete("workunits", unit["id"]))
+            if len(batch) == BATCH:
+                await self._engine.put(*batch)
+                batch = []
+        await self._engine.put(*batch, DeleteWhere("tasks", "jobid", job_id))
 
     async def _staged(self, job_id: JobId) -> list[str]:
         """Where attempts of tasks that were never completed may have left files beside their targets."""
@@ -109,9 +121,7 @@ class Expiry:
             live = self._engine.state.jobs
             gone = [job_id for job_id in some if job_id not in known and job_id not in live]
             for job_id in gone:
-                await self._engine.put(
-                    DeleteWhere("workunits", "jobid", job_id), DeleteWhere("tasks", "jobid", job_id)
-                )
+                await self._remove_parts(job_id)
             await self._remove_files(gone)
         young_s = self._engine.clock.wall() - LEFTOVERS_EVERY_S
         await asyncio.to_thread(clean_temporary, self._logs_dir, young_s)

@@ -4,15 +4,17 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from awe_server.runtime import expiry
 from awe_server.runtime.expiry import Expiry
 from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
-from awe_server.store.base import Collection, Page, Put, Query
-from shared_models.errors import JobNotFound
+from awe_server.store.base import Collection, Document, Match, Operation, Page, Put, Query
+from shared_models.errors import JobNotFound, StoreUnavailable
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
 from tests.support.staged import stage_path
@@ -156,6 +158,56 @@ async def test_a_job_that_was_given_more_time_during_a_sweep_stays(
     assert await sweep(site).once() == 0
     assert looks
     assert await left(site, job_id) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 1}
+
+
+async def test_a_job_that_somebody_brings_back_while_it_is_looked_at_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await finished_job(site)
+    await expire(site, job_id)
+    site.hands.wall_s += 61
+    scan = site.engine.scan
+
+    async def slow(collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        async for document in scan(collection, where):
+            yield document
+        if collection == "tasks":
+            await expire(site, job_id, "7D")
+
+    monkeypatch.setattr(site.engine, "scan", slow)
+    assert await sweep(site).once() == 0
+    assert await left(site, job_id) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 1}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_the_workunits_of_a_large_job_go_in_small_batches_after_the_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """One transaction for all of them might take longer than the lease."""
+    monkeypatch.setattr(expiry, "BATCH", 3)
+    job_id = await finished_job(site)
+    units = [{"id": f"{job_id}_0_{n}", "jobid": job_id, "taskid": f"{job_id}_0"} for n in range(1, 10)]
+    await site.engine.put(*(Put("workunits", unit) for unit in units))
+    await expire(site, job_id)
+    site.hands.wall_s += 61
+    put, before = site.engine.put, len(site.store.committed)
+
+    async def and_die(*operations: Operation) -> None:
+        if dies and len(site.store.committed) - before == 2:
+            raise StoreUnavailable
+        await put(*operations)
+
+    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable) if dies else nullcontext():
+        patch.setattr(site.engine, "put", and_die)
+        await sweep(site).once()
+    if dies:
+        assert (await left(site, job_id))["jobs"] == 0
+        await sweep(site).once()
+    batches = [
+        [op for op in batch if op.collection == "workunits"] for batch in site.store.committed[before:]
+    ]
+    assert max(map(len, batches)) == 3
+    assert await left(site, job_id) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
 
 
 async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(

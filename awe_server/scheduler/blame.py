@@ -12,7 +12,8 @@ the client's, and what stood on accounts for it is taken back, when
 An input that a client may not read or does not see is on nobody's account: the client is fine for other work,
 and nobody may have access at all. The workunit is offered to others first. So it is with an attempt that
 filled the client's disk, which has room again without it. An input that failed by itself (kind `input`) may
-still be one client's broken way to one host: it counts for the workunit alone, and others are asked first.
+still be one client's broken way to one host: it counts for the workunit alone, and others are asked first,
+for as long as the longest retry delay lasts; then whoever is there may try again.
 
 With its first success a task is proven good, and only the first rule is left. Costs a report at most the
 client's own account, and a look for other clients once an account is full or a job gives up.

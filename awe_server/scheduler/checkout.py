@@ -4,7 +4,8 @@ Order: priority (higher first), submission, task, rank; workunits to retry go be
 task. Strict: work of a higher priority always goes first, however long the lower waits. Under the policy
 `fair`, among equal priority the user with the least running work goes first.
 Source: AWE lib/core/cqmgr.go popWorks, filterWorkByClient (skip list, client group, app); differs: the order
-is total, resources count, and a workunit on the skip list is given again when nobody else could run it.
+is total, resources count, and a workunit on the skip list is given again when nobody else could run it, or
+(if its input failed) nobody else has taken it for a while.
 """
 
 from collections.abc import Iterator
@@ -235,7 +236,7 @@ def _take(state: State, ctx: Context, task: Task, most: int, budget: Budget, res
         result.skipped["disk_full"] = result.skipped.get("disk_full", 0) + 1
         return
     client = budget.client
-    units = _take_retries(state, task, most, client, result) if task.retry else []
+    units = _take_retries(state, ctx, task, most, client, result) if task.retry else []
     fresh = range(task.fresh_rank, min(task.fresh_rank + most - len(units), task.end_rank))
     if fresh:
         task.fresh_rank = fresh.stop
@@ -299,7 +300,9 @@ def _start_running(state: State, ctx: Context, task: Task) -> None:
         state.touch_job(job)
 
 
-def _take_retries(state: State, task: Task, most: int, client: Client, result: Checkout) -> list[Workunit]:
+def _take_retries(
+    state: State, ctx: Context, task: Task, most: int, client: Client, result: Checkout
+) -> list[Workunit]:
     retry = task.retry
     if not client.skip:
         taken = retry[:most]
@@ -310,7 +313,8 @@ def _take_retries(state: State, task: Task, most: int, client: Client, result: C
         if len(taken) == most:
             kept += retry[at:]
             break
-        if unit.id in client.skip and not is_only_choice(state, unit, client):
+        skips = unit.id in client.skip and ctx.now_s < unit.others_until_s
+        if skips and not is_only_choice(state, unit, client):
             kept.append(unit)
         else:
             taken.append(unit)

@@ -9,6 +9,7 @@ The `revision` of a job is derived: its own changes plus those of its tasks, so 
 write of the job document and a waiter still sees it.
 """
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from awe_server.scheduler.context import Context
@@ -275,6 +276,7 @@ class Workunit:
         "node_failures",
         "not_before",
         "notes",
+        "others_until_s",
         "outputs",
         "perf",
         "rank",
@@ -313,6 +315,7 @@ class Workunit:
         # not in the document
         self.due_s = 0.0  #: monotonic; > 0 while a retry delay runs
         self.checkout_s = 0.0
+        self.others_until_s = inf  #: monotonic; so long a client on which it failed leaves it to others
         self.witness: Client | None = None  #: the last other client found that could run it
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame take
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from awe_server.scheduler.blame import OWN, blame
 from awe_server.scheduler.demands import delay_retry, list_retry, unlist_job
@@ -178,11 +179,20 @@ def _try_again(state: State, ctx: Context, unit: Workunit, kind: FailureKind) ->
     unit.state = WorkunitState.QUEUED
     delay_s = own_delay_s(state, unit, kind)
     unit.not_before = ctx.wall_s + delay_s if delay_s else 0.0
+    leave_to_others(state, unit, ctx.now_s + delay_s)
     if delay_s:
         delay_retry(state, unit, ctx.now_s + delay_s)
     else:
         list_retry(state, unit)
     state.record("WR", jobid=unit.task.job.id, workid=unit.id, kind=kind.value, delay_s=delay_s)
+
+
+def leave_to_others(state: State, unit: Workunit, ready_s: float) -> None:
+    """Say how long a workunit is for those on which it did not fail; it may be taken from `ready_s` on.
+
+    An input that failed may be there again, and the others may be busy for hours: so not for ever.
+    """
+    unit.others_until_s = ready_s + state.rules.retry_cap_s if unit.input_failures else inf
 
 
 def own_delay_s(state: State, unit: Workunit, kind: FailureKind) -> float:

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
-from awe_server.scheduler.failure import halt_job, own_delay_s, stop_work, withdraw, withdraw_all
+from awe_server.scheduler.failure import (
+    halt_job,
+    leave_to_others,
+    own_delay_s,
+    stop_work,
+    withdraw,
+    withdraw_all,
+)
 from awe_server.scheduler.progress import advance_job, ranks_done
 from awe_server.scheduler.restart import descendants, set_back, standing
 from awe_server.scheduler.state import (
@@ -209,8 +216,10 @@ def _offer(state: State, ctx: Context, unit: Workunit) -> None:
     elif unit.exit is not None and unit.not_before > ctx.wall_s:
         # The clock may have been set back meanwhile: no longer than it was to wait in all.
         wait_s = min(unit.not_before - ctx.wall_s, own_delay_s(state, unit, FailureKind(unit.exit["kind"])))
+        leave_to_others(state, unit, ctx.now_s + wait_s)
         delay_retry(state, unit, ctx.now_s + wait_s)
     else:
+        leave_to_others(state, unit, ctx.now_s)
         list_retry(state, unit)
 
 

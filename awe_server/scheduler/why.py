@@ -117,6 +117,7 @@ class _Look:
         self._live = [client for client in state.clients.values() if client.is_live]
         self._demands: dict[DemandKey, str] = {}
         self._fitting: dict[DemandKey, list[Client]] = {}
+        self._outranked: dict[tuple[DemandKey, int], str] = {}  #: by priority, too
         #: Few are on any list; others need not be compared with the clients.
         self._skipped = {id for client in self._live for id in client.skip}
 
@@ -171,7 +172,10 @@ class _Look:
         demand = demand_as_is(self._state, task)
         if demand.key not in self._demands:
             self._demands[demand.key] = self._demand(demand)
-        return self._no_disk(task, demand) or f"{self._demands[demand.key]}{self._goes_first(task, demand)}"
+        rank = demand.key, task.job.priority
+        if rank not in self._outranked:
+            self._outranked[rank] = self._goes_first(task, demand)
+        return self._no_disk(task, demand) or f"{self._demands[demand.key]}{self._outranked[rank]}"
 
     def unit(self, unit: Workunit) -> str:
         """What a workunit that was handed out before waits for."""
@@ -243,7 +247,7 @@ class _Look:
 
     def _skipping(self, unit: Workunit) -> str:
         """Name the clients that could run a workunit if it had not failed there; "" if another can."""
-        if unit.id not in self._skipped:
+        if unit.id not in self._skipped or unit.others_until_s <= self._ctx.now_s:
             return ""
         demand = demand_as_is(self._state, unit.task)
         fitting = self._fit(demand)

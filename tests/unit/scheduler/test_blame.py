@@ -2,9 +2,9 @@
 
 import pytest
 
-from awe_server.scheduler.failure import MAX_NODE_FAILURES
+from awe_server.scheduler.failure import MAX_NODE_FAILURES, withdraw
 from awe_server.scheduler.jobs import recompute_job, resume_job
-from awe_server.scheduler.state import Client, Job
+from awe_server.scheduler.state import Client, Job, Workunit
 from awe_server.scheduler.why import why_job
 from shared_models.ids import ClientId
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState
@@ -224,6 +224,33 @@ class TestOutOfReach:
         for _ in range(3):
             world.done(world.take("good"))
         assert job.state is JobState.COMPLETED
+
+    def test_others_are_asked_first_for_a_while_and_not_for_as_long_as_they_are_busy(
+        self, world: World
+    ) -> None:
+        """The host was away for a moment, and the only other client has work for ten hours."""
+        world.client("idle")
+        world.client("busy")
+        world.submit(a_job().task("long"))
+        world.take("busy")
+        world.submit(a_job().task("t"))
+        unit = world.take("idle")
+        world.fail(unit, K.INPUT)
+        first_delay_s, others_first_s = 1.0, world.state.rules.retry_cap_s
+
+        def asks_after(seconds: float) -> list[Workunit]:
+            while seconds > 0:
+                world.pass_s(min(seconds, 20.0))
+                seconds -= 20.0
+                for name in ("idle", "busy"):
+                    world.exchange(name)
+            return [grant.unit for grant in world.checkout("idle")]
+
+        assert asks_after(first_delay_s + others_first_s - 0.5) == []
+        assert asks_after(0.5) == [unit]
+        withdraw(world.state, world.ctx, unit, "drained")
+        assert asks_after(others_first_s - 0.5) == [], "it is offered to others anew"
+        assert asks_after(0.5) == [unit]
 
     def test_an_input_that_nobody_can_fetch_ends_the_job_on_any_of_them(self, world: World) -> None:
         names = ("c1", "c2", "c3", "c4")

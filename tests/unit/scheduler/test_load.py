@@ -15,7 +15,7 @@ from awe_server.scheduler.state import FinishTask, PrepareTask, State
 from awe_server.scheduler.suspension import suspend_client
 from awe_server.scheduler.tick import tick
 from shared_models.ids import ClientId
-from shared_models.states import JobState, TaskState, WorkunitState
+from shared_models.states import FailureKind, JobState, TaskState, WorkunitState
 from tests.builders import Stored, World, a_job, a_report, changed, job_id, snapshot
 
 
@@ -122,6 +122,23 @@ def test_retry_delays_go_on_and_are_never_longer_than_they_were(world: World, st
     assert load(stored.load_input(world.state.rules), world.ctx).workunits[unit.id].due_s == world.now_s + 100
     world.wall_s += 20 * 3600
     assert load(stored.load_input(world.state.rules), world.ctx).tasks[unit.task.id].retry
+
+
+def test_what_failed_of_its_input_is_offered_to_others_for_as_long_as_before(
+    world: World, stored: Stored
+) -> None:
+    for name in ("idle", "busy"):
+        world.client(name)
+    world.submit(a_job().task("t"))
+    unit = world.take("idle")
+    world.fail(unit, FailureKind.INPUT)
+    others_first_s = world.state.rules.retry_cap_s
+    world.state = world.reloaded(stored)
+    unit = world.state.workunits[unit.id]
+    assert unit.others_until_s == world.now_s + 1.0 + others_first_s
+    world.pass_s(1.0)
+    loaded = world.reloaded(stored)
+    assert loaded.workunits[unit.id].others_until_s == world.now_s + others_first_s
 
 
 def test_an_idempotency_key_still_gives_its_job(world: World, stored: Stored) -> None:

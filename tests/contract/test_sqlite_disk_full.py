@@ -1,7 +1,6 @@
 """A full disk: nothing is lost, nothing half-done, and when there is room again work goes on."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,25 +10,16 @@ from awe_server.store.base import Query
 from awe_server.store.sqlite import SqliteStore
 from shared_models.errors import StoreUnavailable
 from tests.contract.sqlite_writer import BATCH, batch
+from tests.support.tmpfs import tmpfs
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MiB; skips where mounting is not permitted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    """A file system of 16 MiB."""
+    with tmpfs(tmp_path / "disk", 16 << 20) as folder:
+        yield folder
 
 
 def fill(folder: Path) -> Path:

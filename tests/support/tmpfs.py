@@ -6,27 +6,36 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 
 @contextlib.contextmanager
 def tmpfs(mount_point: Path, size_bytes: int, *, inodes: int | None = None) -> Iterator[Path]:
-    """Mount one at `mount_point`, which may be missing; where that is not allowed, skip the test and say why.
+    """Mount one at `mount_point`, which may be missing; where that is not allowed, skip the test and say why,
+    or fail it with AWE_TEST_TMPFS=required.
 
     It is unmounted at the end even if a process that was killed a moment ago still holds a file.
     """
     if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs takes root")
+        lacking("mounting a tmpfs takes root")
     mount_point.mkdir(parents=True, exist_ok=True)
     options = f"size={size_bytes},mode=0755" + (f",nr_inodes={inodes}" if inodes is not None else "")
     done = _run("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(mount_point))
     if done.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
+        lacking(f"cannot mount a tmpfs: {done.stderr.strip()}")
     try:
         yield mount_point
     finally:
         _unmount(mount_point)
+
+
+def lacking(reason: str) -> NoReturn:
+    """End a test that needs a file system of its own: skipped, or failed if it has to run here."""
+    if os.environ.get("AWE_TEST_TMPFS") == "required":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def fill(folder: Path, leave_bytes: int = 0) -> Path:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.support.cutting import CuttingProxy
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer, Unit, refusal
 from tests.support.shock import ShockServer
+from tests.support.tmpfs import tmpfs
 from tests.support.trees import Tree, tree
 from tests.unit.client.conftest import MakeDaemon, settings_for
 
@@ -675,16 +675,9 @@ async def test_transfers_are_bounded(server: FakeServer, start: MakeDaemon) -> N
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip("cannot mount a tmpfs here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    """A file system of 4 MiB."""
+    with tmpfs(tmp_path / "disk", 4 << 20) as folder:
+        yield folder
 
 
 async def test_F_13_on_a_small_disk_nothing_is_taken_for_whole_and_room_makes_it_work_again(

@@ -1,8 +1,7 @@
-"""A disk that really is full: a small file system of its own. Skipped without the right to mount one."""
+"""A disk that really is full: a small file system of its own."""
 
 import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -13,6 +12,7 @@ from awe_server.data.nodes import NodeStore
 from awe_server.store.base import Query
 from shared_models.errors import NoSpace
 from shared_models.limits import MIB
+from tests.support.tmpfs import tmpfs
 from tests.unit.data.conftest import NewStore
 from tests.unit.data.port import MemoryPort, stream
 
@@ -22,18 +22,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """4 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "awe-test", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with tmpfs(tmp_path / "disk", 4 << 20) as folder:
+        yield folder
 
 
 def _files(root: Path) -> list[Path]:

@@ -44,3 +44,15 @@ def test_it_is_unmounted_after_a_failure_even_from_below_a_dying_process(tmp_pat
         _ = 1 / 0
     holder.wait()
     assert not folder.is_mount()
+
+
+def test_where_it_cannot_be_mounted_a_test_is_skipped_or_fails_if_it_is_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.tmpfs.os.geteuid", lambda: 1000)
+    monkeypatch.delenv("AWE_TEST_TMPFS", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="takes root"), tmpfs(tmp_path / "small", MIB):
+        pass
+    monkeypatch.setenv("AWE_TEST_TMPFS", "required")
+    with pytest.raises(pytest.fail.Exception, match="takes root"), tmpfs(tmp_path / "small", MIB):
+        pass

@@ -5,8 +5,8 @@
 * A request with nothing to report may wait at the server. When something comes up meanwhile, a new exchange
   is sent on another connection; the server answers the older one as superseded. Its work is not ours in any
   case: by the newer request, which does not list it as held, the server has taken it back.
-* While no server answers, the pauses grow, with jitter, up to 30 s (5 s if there is a standby, which is asked
-  before each pause) or half a lease. Work goes on meanwhile.
+* While no server answers, the pauses grow, with jitter, up to 30 s or half a lease; if there is a standby,
+  which is asked before each pause, up to 5 s or a sixth of a lease. Work goes on meanwhile.
 """
 
 import asyncio
@@ -175,7 +175,7 @@ class ExchangeLoop:
         if lease_s != self._lease_s:
             self._lease_s = lease_s
             self._root.remember_lease_s(lease_s)
-        self._patience.cap_s = min(self._servers.cap_s, max(self._lease_s / 2, 1.0))
+        self._patience.cap_s = self._servers.pause_cap_s(self._lease_s)
 
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""
@@ -273,7 +273,7 @@ class ExchangeLoop:
         server = self._servers.current
         margin_s = min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
         try:
-            await self._servers.awake(server)
+            await self._servers.awake(server, self._lease_s)
             reply = await server.exchange(
                 self._root.client_id, request, timeout_s=float(request["wait_s"]) + margin_s
             )

@@ -59,6 +59,16 @@ class Servers:
         """The longest pause while none answers."""
         return BACKOFF_CAP_S if len(self._clients) == 1 else SEVERAL_CAP_S
 
+    def pause_cap_s(self, lease_s: float) -> float:
+        """The longest pause of who must be heard of once in a lease.
+
+        Of several servers one may hang, which takes its time as well before the next is asked; and that one,
+        should it lead since the pause began, waits a lease for us.
+        """
+        if len(self._clients) == 1:
+            return min(BACKOFF_CAP_S, max(lease_s / 2, 1.0))
+        return min(SEVERAL_CAP_S, lease_s / 6)
+
     def patience(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> "Patience":
         """For a call that is repeated until one of them answers it."""
         return Patience(base_s=base_s, cap_s=min(cap_s, self.cap_s), servers=len(self._clients))
@@ -71,7 +81,7 @@ class Servers:
             self._at = (self._at + 1) % len(self._clients)
             log.warning("server_changed", extra={"server": self.current.base_url})
 
-    async def awake(self, server: AsyncAweClient) -> None:
+    async def awake(self, server: AsyncAweClient, lease_s: float) -> None:
         """Ask a server that gave no answer last time whether it is there, before it is given time again.
 
         A server that is stopped takes requests and never answers: there is another one to go to. Raises
@@ -79,11 +89,12 @@ class Servers:
         """
         if server not in self._silent:
             return
+        within_s = min(HEALTH_S, lease_s / 6)
         try:
-            async with asyncio.timeout(HEALTH_S):
+            async with asyncio.timeout(within_s):
                 await server.health()
         except TimeoutError as exc:
-            raise ServerUnreachable(f"{server.base_url} gives no answer in {HEALTH_S:g} s") from exc
+            raise ServerUnreachable(f"{server.base_url} gives no answer in {within_s:g} s") from exc
         self._silent.discard(server)
 
     async def close(self) -> None:
@@ -115,6 +126,8 @@ class Patience:
         if asked and _leads_not(error):
             return 0.0  # another one has not been asked yet
         asked_s = float(error.fields.get("retry_after_s", 0.0))
+        if self._servers > 1:
+            asked_s = min(asked_s, self.cap_s)  # one that stands by does not know when the other one ends
         return jittered_delay_s(max(rounds, 1), base_s=self._base_s, cap_s=self.cap_s, asked_s=asked_s)
 
     async def wait(self, error: AweError) -> None:

@@ -55,6 +55,36 @@ async def test_no_short_lease_is_lost_in_a_pause() -> None:
     await servers.close()
 
 
+@pytest.mark.parametrize("lease_s", [0.6, 3.0, 6.0, 15.0, 60.0])
+async def test_a_standby_is_asked_twice_in_a_lease_while_the_leader_hangs(
+    lease_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its take-over on it waits one lease for each client."""
+    servers, waited = servers_of(2), list[float]()
+
+    def at_once(within_s: float) -> asyncio.Timeout:
+        waited.append(within_s)
+        return asyncio.Timeout(0.0)
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    hung = servers.current
+    monkeypatch.setattr(hung, "health", hangs)
+    monkeypatch.setattr("awe_client.daemon.servers.asyncio.timeout", at_once)
+    patience = servers.patience()
+    patience.cap_s = servers.pause_cap_s(lease_s)
+    stands_by = Unavailable("standing by")
+    stands_by.fields["retry_after_s"] = 5.0
+    servers.failed(hung, AWAY)
+    for _ in range(40):
+        pause_s = patience.delay_s(AWAY) + patience.delay_s(stands_by)
+        with pytest.raises(ServerUnreachable):
+            await servers.awake(hung, lease_s)
+        assert pause_s + waited[-1] <= lease_s / 2
+    await servers.close()
+
+
 async def test_after_a_success_all_are_asked_again_before_a_pause() -> None:
     servers = servers_of(2)
     patience = servers.patience()
@@ -96,14 +126,14 @@ async def test_a_server_that_was_silent_is_asked_something_small_before_it_is_gi
 
     monkeypatch.setattr("awe_client.daemon.servers.HEALTH_S", 0.1)
     monkeypatch.setattr(first, "health", hangs)
-    await servers.awake(first)
+    await servers.awake(first, 60.0)
     assert asked == [], "nothing speaks against it"
     servers.failed(first, AWAY)
     with pytest.raises(ServerUnreachable):
-        await asyncio.wait_for(servers.awake(first), 5.0)
+        await asyncio.wait_for(servers.awake(first, 60.0), 5.0)
     monkeypatch.setattr(first, "health", answers)
     for _ in range(2):
-        await servers.awake(first)
+        await servers.awake(first, 60.0)
     assert len(asked) == 2, "once, then it is trusted"
     await servers.close()
 
@@ -111,7 +141,7 @@ async def test_a_server_that_was_silent_is_asked_something_small_before_it_is_gi
 async def test_a_lonely_server_is_asked_for_nothing_but_what_is_wanted() -> None:
     servers = servers_of(1)
     servers.failed(servers.current, AWAY)
-    await asyncio.wait_for(servers.awake(servers.current), 1.0)
+    await asyncio.wait_for(servers.awake(servers.current, 60.0), 1.0)
     await servers.close()
 
 

@@ -23,6 +23,10 @@ _ALWAYS = frozenset({"/health"})
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
+def _never() -> bool:
+    return False
+
+
 class _Withheld(Exception):
     """The answer may not leave."""
 
@@ -77,7 +81,7 @@ class Front:
             "path": scope["path"].rstrip("/") or "/",
             "state": {**scope.get("state", {}), "head": head},
         }
-        reply = _Reply(send, head, bool if scope["path"] in _ALWAYS else self._in_doubt)
+        reply = _Reply(send, head, _never if scope["path"] in _ALWAYS else self._in_doubt)
         problem = self._problem(scope)
         if problem or reply.in_doubt():
             error = Forbidden(problem) if problem else LeadInDoubt()

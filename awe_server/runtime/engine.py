@@ -359,6 +359,7 @@ class Engine(JobDocuments):
         self.server_uuid = await recovery.patiently(lambda: recovery.server_uuid(self._store), "recover")
         self._visitors.clear()
         self.waiters.reset()
+        self.events.begin()
         self._loaded = True
 
     def _go_on(self) -> None:

@@ -1,8 +1,9 @@
 """What happened lately, in order: a bounded ring that readers follow.
 
-Numbers start at the wall clock's microseconds, so that after a restart every new event is newer than what a
-reader saw before (a million events a second would break that); they say nothing else. After a restart with a
-clock that was set back they are older: a reader who names a number that was never given is told all there is.
+Numbers start at the wall clock's microseconds when a server begins to lead, so that after a restart or a
+takeover every new event is newer than what a reader saw before (a million events a second would break that);
+they say nothing else. After a restart with a clock that was set back they are older: a reader who names a
+number that was never given is told all there is.
 """
 
 import asyncio
@@ -31,7 +32,13 @@ class EventLog:
         self._ring: deque[Event] = deque(maxlen=size)
         self._followers: set[asyncio.Future[None]] = set()
         self._closed = False
-        self.last = int(clock.wall() * 1e6)  #: number of the newest event
+        self.last = 0  #: number of the newest event
+        self.begin()
+
+    def begin(self) -> None:
+        """Number what comes from now on, unless there is something already: a server begins to lead."""
+        if not self._ring:
+            self.last = max(self.last, int(self._clock.wall() * 1e6))
 
     def publish(self, events: Iterable[Event]) -> None:
         """Add events that are durable facts and wake those who follow."""

@@ -60,10 +60,16 @@ class NodeRemover:
 
     async def remove_all_of(self, job_id: str) -> None:
         """Remove what is there for a job: nobody else knows, say, what its failed attempts left."""
-        query = Query((Match("job", (job_id,)),), limit=PAGE)
-        while found := (await self._documents.find("nodes", query)).documents:
-            for document in found:
-                await self.remove(document["id"])
+        last = ""
+        while True:
+            query = Query((Match("job", (job_id,)), Match("id", (last,), "ge")), limit=PAGE)
+            found = [document["id"] for document in (await self._documents.find("nodes", query)).documents]
+            new = [node_id for node_id in found if node_id != last]  # which is there if it cannot be removed
+            if not new:
+                return
+            for node_id in new:
+                await self.remove(node_id)
+            last = new[-1]
 
     def _check_unneeded(self, document: Document) -> None:
         """Who asks for a removal names the node no more: whoever does needs it still."""

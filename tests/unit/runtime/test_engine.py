@@ -335,6 +335,15 @@ async def test_a_server_that_lost_its_store_to_another_stops_and_writes_no_more(
     assert len(shop.store.committed) == count
 
 
+async def test_events_of_a_server_that_stood_by_are_newer_than_those_of_the_leader_before() -> None:
+    shop = Workshop()
+    shop.hands.wall_s += 3600.0  # for so long it stood by
+    leaders_last = int(shop.hands.wall_s * 1e6)
+    await shop.start()
+    await shop.submit(task())
+    assert shop.engine.events.since(leaders_last)[0]["seq"] == leaders_last + 1
+
+
 async def test_effects_start_once_their_batch_is_durable() -> None:
     shop = await Workshop().start()
     shop.store.gate.clear()

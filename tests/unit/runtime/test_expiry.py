@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from awe_server.runtime import expiry
+from awe_server.runtime import expiry, node_removal
 from awe_server.runtime.expiry import Expiry
 from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
 from awe_server.store.base import Collection, Document, Match, Operation, Page, Put, Query
@@ -208,6 +208,28 @@ async def test_the_workunits_of_a_large_job_go_in_small_batches_after_the_job(
     ]
     assert max(map(len, batches)) == 3
     assert await left(site, job_id) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
+
+
+async def test_a_node_that_cannot_be_removed_holds_up_no_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [site.nodes.output_document(f"node-{n}", job="gone", task="gone_0", name="o") for n in range(5)]
+    await site.engine.put(*(Put("nodes", node) for node in made))
+    await site.engine.put(
+        Put("nodes", {**made[0], "id": "no id/"}), Put("nodes", {**made[0], "id": "zz id/"})
+    )
+    monkeypatch.setattr(node_removal, "PAGE", 2)
+    plain, tries = site.remover.remove, list[str]()
+
+    async def remove(node_id: str) -> None:
+        tries.append(node_id)
+        assert len(tries) < 20
+        await plain(node_id)
+
+    monkeypatch.setattr(site.remover, "remove", remove)
+    await site.remover.remove_all_of("gone")
+    page = await site.engine.find("nodes", Query())
+    assert [node["id"] for node in page.documents] == ["no id/", "zz id/"]
 
 
 async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(

@@ -95,6 +95,7 @@ class ExchangeLoop:
         self._request_id = 0
         self.begun_at = time.monotonic()  #: when the newest exchange was made up
         self._lease_s = FIRST_LEASE_S
+        self._noting: asyncio.Task[None] | None = None  #: for the next start
         self._patience = servers.patience()
         self._abandoned: dict[asyncio.Task[ReplyMessage], None] = {}  #: oldest first
         self._max_reports = MAX_REPORTS  #: in one request
@@ -125,7 +126,7 @@ class ExchangeLoop:
                 continue
             pending = None
             if reply is not None:
-                self._patience.reset()
+                self._reached()
                 self._registrations_lost = 0
                 self._max_reports = min(self._max_reports * 2, MAX_REPORTS)
                 self._set_lease(float(reply["lease_s"]))
@@ -142,6 +143,9 @@ class ExchangeLoop:
 
     async def close(self) -> None:
         """End the requests that nobody waits for."""
+        if self._noting is not None:
+            self._noting.cancel()
+            await asyncio.gather(self._noting, return_exceptions=True)
         for task in list(self._abandoned):
             task.cancel()
         await asyncio.gather(*self._abandoned, return_exceptions=True)
@@ -161,21 +165,34 @@ class ExchangeLoop:
                 log.log(level, "not_registered", extra={"server": server.base_url, "error": str(exc)})
                 await self._patience.wait(exc)
                 continue
-            self._patience.reset()
-            self._root.adopt(client.id or self._root.client_id)
+            self._reached()
+            await asyncio.to_thread(self._root.adopt, client.id or self._root.client_id)
             if client.lease_s:
                 self._set_lease(client.lease_s)
             facts = {"client": self._root.client_id, "server": server.base_url}
             log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
             return
 
+    def _reached(self) -> None:
+        if self._patience.failures:
+            self._servers.reached()
+        self._patience.reset()
+
     def _set_lease(self, lease_s: float) -> None:
         """After a restart the server waits one lease for us: no pause may be as long as that."""
         lease_s = max(lease_s, 0.1)
         if lease_s != self._lease_s:
             self._lease_s = lease_s
-            self._root.remember_lease_s(lease_s)
+            if self._noting is None or self._noting.done():
+                self._noting = asyncio.ensure_future(self._note_lease())
         self._patience.cap_s = self._servers.pause_cap_s(self._lease_s)
+
+    async def _note_lease(self) -> None:
+        """For our next start. A disk that hangs may keep a thread, but not us."""
+        noted_s = 0.0
+        while noted_s != self._lease_s:
+            noted_s = self._lease_s
+            await asyncio.to_thread(self._root.remember_lease_s, noted_s)
 
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import httpx
 
@@ -47,6 +47,7 @@ class Servers:
             for url in urls
         ]
         self._at = 0
+        self.back = asyncio.Event()  #: set, and replaced, when one is reached again
         self._silent: set[AsyncAweClient] = set()  #: gave no answer last time
 
     @property
@@ -71,7 +72,13 @@ class Servers:
 
     def patience(self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S) -> "Patience":
         """For a call that is repeated until one of them answers it."""
-        return Patience(base_s=base_s, cap_s=min(cap_s, self.cap_s), servers=len(self._clients))
+        cap_s = min(cap_s, self.cap_s)
+        return Patience(base_s=base_s, cap_s=cap_s, servers=len(self._clients), back=lambda: self.back)
+
+    def reached(self) -> None:
+        """One answered after some did not: whoever waits for a server need not wait any longer."""
+        self.back.set()
+        self.back = asyncio.Event()
 
     def failed(self, client: AsyncAweClient, error: AweError) -> None:
         """This one did not answer, or does not lead: go on to the next, unless somebody has done so."""
@@ -112,10 +119,18 @@ class Patience:
     """Counts failures in a row and sleeps longer after each round of the servers, with jitter and a cap."""
 
     def __init__(
-        self, *, base_s: float = BACKOFF_BASE_S, cap_s: float = BACKOFF_CAP_S, servers: int = 1
+        self,
+        *,
+        base_s: float = BACKOFF_BASE_S,
+        cap_s: float = BACKOFF_CAP_S,
+        servers: int = 1,
+        back: Callable[[], asyncio.Event] = asyncio.Event,
     ) -> None:
+        """`back` gives the event at which a wait ends early, and the count begins anew."""
         self._base_s = base_s
         self._servers = servers
+        self._next_back = back
+        self._back = back()
         self.cap_s = cap_s
         self.failures = 0
 
@@ -132,7 +147,19 @@ class Patience:
 
     async def wait(self, error: AweError) -> None:
         """Count a failure and sleep."""
-        await asyncio.sleep(self.delay_s(error))
+        self._look_back()
+        delay_s = self.delay_s(error)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._back.wait()
+        except TimeoutError:
+            return
+        self._look_back()
+
+    def _look_back(self) -> None:
+        if self._back.is_set():
+            self._back = self._next_back()
+            self.reset()
 
     def reset(self) -> None:
         """Something worked."""

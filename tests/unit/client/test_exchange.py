@@ -7,12 +7,14 @@ import re
 import socket
 import threading
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from awe_client.daemon import logs
+from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.servers import BACKOFF_CAP_S, Patience
 from shared_models.errors import Unavailable
 from tests.support.eventually import eventually
@@ -154,6 +156,26 @@ async def test_D_07_results_survive_a_server_that_is_away(server: FakeServer, st
     report = await server.result(work)
     assert (report["outcome"], report["attempt"]) == ("done", 1)
     assert server.uploads[out["node"], work, 1] == b"x\n"
+
+
+async def test_a_result_with_outputs_arrives_as_soon_as_the_server_is_back(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its upload may be in a long pause by then."""
+    server.lease_s = 1.0
+    daemon = start()
+    out = server.output("out.txt")
+    [work] = await server.add_task(script=["sleep 0.3; echo x > out.txt"], outputs=[out])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    servers = daemon._servers
+    pauses = partial(Patience, base_s=500.0, cap_s=500.0, back=lambda: servers.back)
+    waiting = asyncio.Event()
+    monkeypatch.setattr(servers, "patience", lambda: (waiting.set(), pauses())[1])
+    await server.shut()
+    await waiting.wait()
+    await asyncio.sleep(0.3)
+    await server.start()
+    assert (await server.result(work, 20.0))["outcome"] == "done"
 
 
 @pytest.mark.parametrize("away", ["refused", "503", "silent"])
@@ -311,6 +333,31 @@ async def test_L_05_a_disk_that_is_slow_to_take_a_result_stops_no_heartbeat(
         slow.set()
     assert (await server.result(quick))["outcome"] == "done"
     assert long in server.leased
+
+
+async def test_L_05_a_disk_that_hangs_while_the_lease_is_noted_stops_no_heartbeat(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow, noted, note = threading.Event(), list[float](), WorkRoot.remember_lease_s
+
+    def hanging(root: WorkRoot, lease_s: float) -> None:
+        noted.append(lease_s)
+        slow.wait(20)
+        note(root, lease_s)
+
+    monkeypatch.setattr(WorkRoot, "remember_lease_s", hanging)
+    server.lease_s = 0.6
+    start()
+    try:
+        await server.until(lambda: len(server.exchanges) >= 3, 10.0)
+        server.lease_s = 0.9
+        begin = len(server.exchanges)
+        await server.until(lambda: len(server.exchanges) >= begin + 3, 10.0)
+        assert noted == [0.6], "one thread at a time"
+    finally:
+        slow.set()
+    file = tmp_path / "work" / "lease"
+    await eventually(lambda: file.exists() and file.read_text() == "0.9\n")
 
 
 async def test_L_05_a_silent_foreign_host_is_the_inputs_fault_after_a_while(

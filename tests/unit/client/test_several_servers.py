@@ -94,6 +94,33 @@ async def test_after_a_success_all_are_asked_again_before_a_pause() -> None:
     await servers.close()
 
 
+async def test_who_waits_for_a_server_goes_on_when_somebody_reached_it() -> None:
+    servers = servers_of(1)
+    patience = servers.patience(base_s=100.0, cap_s=100.0)
+    waiting = asyncio.ensure_future(patience.wait(AWAY))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    servers.reached()
+    await asyncio.wait_for(waiting, 5.0)
+    assert patience.failures == 0
+    again = asyncio.ensure_future(patience.wait(AWAY))
+    await asyncio.sleep(0.05)
+    assert not again.done(), "once: what fails all the same waits as before"
+    again.cancel()
+    await servers.close()
+
+
+async def test_a_try_that_was_under_way_when_the_server_came_back_counts_as_the_first() -> None:
+    servers = servers_of(1)
+    patience = servers.patience(base_s=0.01, cap_s=100.0)
+    for _ in range(5):
+        await patience.wait(AWAY)
+    servers.reached()
+    await asyncio.wait_for(patience.wait(AWAY), 5.0)
+    assert patience.failures == 1
+    await servers.close()
+
+
 @pytest.mark.parametrize(
     ("error", "is_gone"),
     [

@@ -182,3 +182,38 @@ async def test_X_08_what_people_write_is_never_sent_as_a_page(api: Api) -> None:
     assert got.content == page
     assert got.headers["content-type"] == "application/octet-stream"
     assert got.headers["content-disposition"].startswith("attachment")
+
+
+async def test_X_08_file_names_and_what_clients_say_of_failures_are_data_too(
+    api: Api, native: Native
+) -> None:
+    name = EVIL.replace("/", "\u2215")  # no slash is in a file name: one that looks like it
+    node = await api.ok("POST", "/node", files={"upload": (name, b"x", "text/html")})
+    job = await api.submit({**task("0"), "outputs": [{"filename": name}], "max_failures": 1})
+    await api.state_of(job, "queued")
+    [given] = await native.take()
+    said = {"kind": "command", "exit_code": 1, "message": EVIL, "stderr_tail": EVIL}
+    reply = await native.exchange(reports=[native.report(given, "failed", **said)])
+    assert [row["result"] for row in reply["results"]] == ["accepted"]
+    assert EVIL in (await api.state_of(job, "suspend"))["notes"]
+    work = given["id"]
+    for path in (
+        f"/job/{job['id']}", f"/job/{job['id']}?why", f"/job/{job['id']}?report", "/job", "/work",
+        "/job?verbosity=minimal", f"/work/{work}", f"/work/{work}?report=stderr", "/client", "/node",
+        f"/node/{node['id']}", "/events",
+    ):  # fmt: skip
+        reply = await api.http.get(path, headers={"Accept": "text/html"})
+        assert reply.headers["content-type"].partition(";")[0] == "application/json", path
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        reply.json()
+    got = await api.http.get(f"/node/{node['id']}?download", headers={"Accept": "text/html"})
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert got.headers["content-disposition"].startswith("attachment")
+
+
+async def test_X_08_the_name_of_a_variable_cannot_be_a_script(api: Api) -> None:
+    cmd = {"name": "x", "environ": {"public": {EVIL: "1"}}}
+    reply = await api.http.post("/job", json={"tasks": [{**task("0"), "cmd": cmd}]})
+    assert (reply.status_code, reply.json()["code"]) == (400, "invalid_document")
+    assert reply.headers["content-type"].partition(";")[0] == "application/json"
+    assert reply.headers["x-content-type-options"] == "nosniff"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import secrets
 import threading
 from collections import Counter
@@ -185,7 +186,8 @@ def watchers(url: str, paths: list[str], count: int = 5) -> Iterator[Counter[int
 
 @pytest.mark.slow
 def test_P_08_thousands_of_short_commands_on_few_descriptors_while_many_look_on(site: AweEnv) -> None:
-    client = site.start_client(group="many", slots=100, under=("prlimit", "--nofile=256"))
+    """Fewer descriptors than slots: a command costs its client none, so that no start is ever refused."""
+    client = site.start_client(group="many", slots=100, under=("prlimit", "--nofile=64"))
     job_id = submit(site, "many", "true", totalwork=5_000, partinfo={"index": "none"})
     paths = [f"/job/{job_id}", f"/job/{job_id}?why", "/job", "/client", "/events?since=0"]
     with watchers(site.server.url, paths) as seen:
@@ -195,7 +197,9 @@ def test_P_08_thousands_of_short_commands_on_few_descriptors_while_many_look_on(
     where = {"query": "", "jobid": job_id, "state": "completed", "limit": "1"}
     assert site.http.get("/work", params=where).json()["total_count"] == 5_000
     [shown] = site.data("GET", "/client?group=many")
-    assert (shown["total_completed"], shown["total_failed"]) == (5_000, 0)
+    assert (shown["total_completed"], shown["total_failed"], shown["trouble"]) == (5_000, 0, "")
+    assert resource.prlimit(client.pid, resource.RLIMIT_NOFILE) == (64, 64), "the limit held"
+    assert "start_refused" not in client.output()
     assert site.server.running.returncode is None
     client.end()
 

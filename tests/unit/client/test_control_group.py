@@ -70,7 +70,7 @@ async def test_a_helper_that_the_group_does_not_take_costs_no_command_of_the_oth
     group = taking(monkeypatch, 2)
     pool = ExecutorPool(2, root)
     await pool.start()
-    helpers = set(marked(str(root.fresh)))
+    helpers = set(await appears(str(root.fresh), 2))
     ends: list[CommandEnd | SpawnRefusal] = []
     pool.run(sleeping(root, "w1"), ends.append)
     [command] = await appears("AWE_WORK_ID=w1")
@@ -88,7 +88,8 @@ async def test_a_group_that_takes_nobody_is_given_up(root: WorkRoot, monkeypatch
     group = taking(monkeypatch, 0)
     pool = ExecutorPool(2, root)
     await pool.start()
-    assert (group.ends, len(marked(str(root.fresh)))) == (1, 2)
+    await appears(str(root.fresh), 2)
+    assert group.ends == 1
     await pool.stop()
     assert group.ends == 1
     root.close()

@@ -9,6 +9,7 @@ tasks, not with workunits.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from awe_server.runtime.deletions import PREFIX
@@ -20,12 +21,28 @@ from shared_models.states import ClientStatus, JobState, TaskState, WorkunitStat
 
 MAX_LINES = 20  #: of one kind; what half a store lost is not told a line for each document
 
-Finding = tuple[str, str]  #: what is wrong, what to do about it
 
-_START = "the server puts it right when it starts"
-_SWEEP = "left of what was removed; a running server sweeps it away within the hour"
-_SHOWN = "only what is shown is wrong, of the work nothing is lost"
-_BACKUP = "restore a backup of it"
+class Remedy(Enum):
+    """Kinds of advice; what calls for the same is told together."""
+
+    START = auto()  #: the server does it
+    SWEEP = auto()
+    WAIT = auto()
+    SHOWN = auto()  #: nothing need be done
+    BACKUP = auto()
+    REMOVE = auto()
+    AGAIN = auto()  #: make it again
+    LET_GO_ON = auto()
+    NUMBER = auto()
+
+
+Advice = tuple[Remedy, str]  #: what to do, in words
+Finding = tuple[str, Advice]  #: what is wrong, what to do about it
+
+_START = Remedy.START, "the server puts it right when it starts"
+_SWEEP = Remedy.SWEEP, "left of what was removed; a running server sweeps it away within the hour"
+_SHOWN = Remedy.SHOWN, "only what is shown is wrong, of the work nothing is lost"
+_BACKUP = Remedy.BACKUP, "restore a backup of it"
 
 _JOB_KEYS = ("id", "state", "_jid", "remaintasks", "task_names", "notes")
 _TASK_KEYS = (
@@ -96,8 +113,8 @@ class _Findings:
     """Everything that was found, by kind of document and by what to do about it."""
 
     def __init__(self) -> None:
-        self._told: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
-        self._more: Counter[tuple[str, ...]] = Counter()
+        self._told: defaultdict[tuple[str, Remedy], list[str]] = defaultdict(list)
+        self._more: Counter[tuple[str, Remedy]] = Counter()
 
     def add(self, kind: str, document: Document, rule: Callable[..., Iterator[Finding]], known: Any) -> None:
         """Ask what is wrong with a document; one that the question cannot be asked of makes no sense."""
@@ -107,9 +124,10 @@ class _Findings:
             findings = [(f"makes no sense ({type(exc).__name__}: {exc})", _BACKUP)]
         state = f" ({document['state']})" if isinstance(document.get("state"), str) else ""
         for fact, advice in findings:
-            alike = (kind, *advice.split()[:2])
+            remedy, words = advice
+            alike = kind, remedy
             if len(self._told[alike]) < MAX_LINES:
-                self._told[alike].append(f"{kind} {document['id']}{state}: {fact} -> {advice}")
+                self._told[alike].append(f"{kind} {document['id']}{state}: {fact} -> {words}")
             else:
                 self._more[alike] += 1
 
@@ -127,17 +145,22 @@ def _slim(document: Document, keys: Sequence[str]) -> Document:
     return {key: document[key] for key in keys if key in document}
 
 
-def _again(job: Document, task_name: str = "") -> str:
+def _again(job: Document, task_name: str = "") -> Advice:
     """What an operator does about a job of which something is lost."""
     id, state = job["id"], job["state"]
     if state in (JobState.DELETED, JobState.FAILED_PERMANENT):
         return _removed(id)
     first = f"awe suspend {id}, then " if state in ACTIVE_JOBS else ""
-    return f"{first}awe recompute {id} {task_name} makes it again"
+    return Remedy.AGAIN, f"{first}awe recompute {id} {task_name} makes it again"
 
 
-def _removed(job_id: str) -> str:
-    return f"awe rm --full {job_id} removes the job"
+def _removed(job_id: str) -> Advice:
+    return Remedy.REMOVE, f"awe rm --full {job_id} removes the job"
+
+
+def _restored(job_id: str) -> Advice:
+    """A backup, or if there is none, at least the rest of the store is sound."""
+    return Remedy.BACKUP, f"{_BACKUP[1]}, or {_removed(job_id)[1]}"
 
 
 def _workunit(unit: Document, known: _Known) -> Iterator[Finding]:
@@ -164,7 +187,7 @@ def _workunit(unit: Document, known: _Known) -> Iterator[Finding]:
             yield from _lease(unit, known.clients.get(unit["client"]))
 
 
-def _rank(unit: Document, task: Document, ranks: _Ranks, again: str) -> Iterator[Finding]:
+def _rank(unit: Document, task: Document, ranks: _Ranks, again: Advice) -> Iterator[Finding]:
     """Whether it is a workunit that the task can have handed out; it is counted."""
     ranks.stored += 1
     ranks.completed += unit["state"] == WorkunitState.COMPLETED
@@ -173,8 +196,8 @@ def _rank(unit: Document, task: Document, ranks: _Ranks, again: str) -> Iterator
         if task["_is_cut"]:  # or it is told of the task
             yield f"rank {rank} of its task was never handed out", again
     elif unit["id"] != make_workunit_id(TaskId(task["id"]), rank) or unit["jobid"] != task["jobid"]:
-        advice = f"{_BACKUP}, or {_removed(unit['jobid'])}"
-        yield f"says that it is rank {rank} of task {task['id']} of job {unit['jobid']}", advice
+        owner = f"task {task['id']} of job {unit['jobid']}"
+        yield f"says that it is rank {rank} of {owner}", _restored(unit["jobid"])
     if not task["first_attempt"] <= attempt <= task["max_attempt"]:
         had = f"{task['first_attempt']} to {task['max_attempt']}"
         yield f"is attempt {attempt}, its task had {had}", _SHOWN
@@ -186,7 +209,8 @@ def _lease(unit: Document, client: Document | None) -> Iterator[Finding]:
     elif client["suspended"] or client["Status"] == ClientStatus.OFFLINE:
         yield f"is leased to client {unit['client']}, which is {client['Status']}", _START
     if not unit["_token"]:
-        yield "is leased without a token", "the lease runs out after a start, then it is handed out again"
+        words = "the lease runs out after a start, then it is handed out again"
+        yield "is leased without a token", (Remedy.WAIT, words)
 
 
 def _node(node: Document, known: _Known) -> Iterator[Finding]:
@@ -209,7 +233,7 @@ def _task(task: Document, known: _Known) -> Iterator[Finding]:
     if job.get("state") not in tuple(JobState):
         return  # of which it is told
     if odd := _odd_numbers(task):
-        yield f"makes no sense ({', '.join(odd)})", f"{_BACKUP}, or {_removed(job_id)}"
+        yield f"makes no sense ({', '.join(odd)})", _restored(job_id)
         return
     is_live = job["state"] not in ENDED_JOBS
     for id in task["dependsOn"]:
@@ -244,6 +268,8 @@ def _counts(task: Document, job: Document, ranks: _Ranks) -> Iterator[Finding]:
 def _job(job: Document, tasks: Sequence[Document]) -> Iterator[Finding]:
     """One job against its tasks."""
     state = JobState(job["state"])
+    if not _has_number(job):
+        yield "makes no sense (_jid)", _restored(job["id"])
     names = [task["task_name"] for task in sorted(tasks, key=lambda task: int(task["index"]))]
     if names != job["task_names"]:
         lost = ", ".join(sorted(set(job["task_names"]) ^ set(names))) or "their order"
@@ -255,7 +281,11 @@ def _job(job: Document, tasks: Sequence[Document]) -> Iterator[Finding]:
     elif job["remaintasks"] != len(open_tasks):
         yield f"remaintasks is {job['remaintasks']}, {len(open_tasks)} are not done", _SHOWN
     if state is JobState.SUSPEND and not job["notes"]:
-        yield "does not say why", f"awe resume {job['id']} lets it go on"
+        yield "does not say why", (Remedy.LET_GO_ON, f"awe resume {job['id']} lets it go on")
+
+
+def _has_number(job: Document) -> bool:
+    return type(job.get("_jid")) is int
 
 
 def _client(client: Document, known: _Known) -> Iterator[Finding]:
@@ -267,15 +297,17 @@ def _client(client: Document, known: _Known) -> Iterator[Finding]:
     if status is not ClientStatus.OFFLINE and status is not expected:
         yield f"is {status} and holds {held} workunits", _SHOWN
     if client["suspended"] and not client["suspend_reason"]:
-        yield "is suspended and does not say why", f"awe clients --resume {client['id']} lets it work"
+        words = f"awe clients --resume {client['id']} lets it work"
+        yield "is suspended and does not say why", (Remedy.LET_GO_ON, words)
 
 
 def _numbers(counters: Document, known: _Known) -> Iterator[Finding]:
     """Job numbers are given once, and the next one was never given."""
-    jids = Counter(int(job["_jid"]) for job in known.jobs.values())
+    jids = Counter(job["_jid"] for job in known.jobs.values() if _has_number(job))  # of others it is told
     for jid, times in jids.items():
         if times > 1:
-            yield f"job number {jid} was given {times} times", "name these jobs by their ids"
+            advice = Remedy.NUMBER, "name these jobs by their ids"
+            yield f"job number {jid} was given {times} times", advice
     if jids and max(jids) > counters["jid"]:
-        advice = f"set jid of the document 'counters' of the collection meta to {max(jids)}"
-        yield f"the last job number is {counters['jid']}, {max(jids)} was given", advice
+        words = f"set jid of the document 'counters' of the collection meta to {max(jids)}"
+        yield f"the last job number is {counters['jid']}, {max(jids)} was given", (Remedy.NUMBER, words)

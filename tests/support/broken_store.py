@@ -34,6 +34,7 @@ DAMAGES = (
     Damage("jobs", "paused", "", {"notes": ""}, r"does not say why -> awe resume"),
     Damage("jobs", "done", "", {"state": "dancing"}, r"makes no sense \(ValueError: 'dancing'"),
     Damage("jobs", "runs", "", {"state": None}, r"makes no sense \(ValueError: None", lines=2),
+    Damage("jobs", "done", "", {"_jid": None}, r"job .*: makes no sense \(_jid\) -> restore a backup of it"),
     Damage("jobs", "done", "", {"_jid": 10_002}, r"job number 10002 was given 2 times"),
     Damage("jobs", "done", "", {"_jid": 99_999}, r"last job number is 10005, 99999 was given -> set jid"),
     Damage(

@@ -98,6 +98,21 @@ async def _is_sound(engine: Engine) -> bool:
     return await survey_documents(engine) == []  # type: ignore[arg-type] # it reads as a store does
 
 
+async def test_a_job_without_a_number_keeps_no_other_from_being_compared(store: Store) -> None:
+    (first, *_) = [d async for d in store.scan("jobs")]
+    await store.commit(
+        [
+            Put("jobs", {key: value for key, value in first.items() if key != "_jid"}),
+            Put("meta", {"id": "counters", "jid": 1}),
+        ]
+    )
+    lines = await survey_documents(store)
+    assert len(lines) == 2
+    assert lines[0].startswith(f"job {first['id']}")
+    assert "makes no sense (_jid)" in lines[0]
+    assert "the last job number is 1, " in lines[1]
+
+
 async def test_half_a_store_is_told_in_a_page(store: Store) -> None:
     (unit, *_) = [d async for d in store.scan("workunits", [Match("state", ("completed",))])]
 

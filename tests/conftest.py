@@ -14,6 +14,9 @@ from tests.support.s3 import s3_bucket, s3_server
 #: Here, once: each module that imported them would start servers of its own.
 __all__ = ["mongo_server", "mongo_url", "s3_bucket", "s3_server"]
 
+#: Where it is kept how many promises a run has broken.
+BROKEN = "awe/broken-promises"
+
 #: Their tests share servers that take seconds to start.
 SHARING = ("tests/e2e/", "tests/contract/test_mongo")
 
@@ -54,9 +57,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker gives what it counted to the controller."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["tally"] = tally.totals()
+    """A worker gives what it counted to the controller; a run that lost or doubled something fails.
+
+    So does every `--last-failed` run after it: a broken promise is no mood of the machine.
+    """
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["tally"] = tally.totals()
+        return
+    broken = tally.broken(tally.totals())
+    broken += _kept(config) if config.getoption("lf", False) else 0
+    if cache := getattr(config, "cache", None):  # which can be switched off
+        cache.set(BROKEN, broken)
+    if broken and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,11 +78,25 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     tally.add(getattr(node, "workeroutput", {}).get("tally", {}))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if lines := tally.summary(tally.totals()):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    lines = tally.summary(tally.totals(), is_whole=_is_whole(config))
+    if broken := _kept(config):
+        lines.append(f"{broken:7,} promises broken, in this run or the one of which it repeats the failures")
+    if lines:
         terminalreporter.section("kills, faults and promises")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def _kept(config: pytest.Config) -> int:
+    cache = getattr(config, "cache", None)
+    return int(cache.get(BROKEN, 0)) if cache else 0
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether every test there is was to run."""
+    chosen = any(config.getoption(option, False) for option in ("keyword", "markexpr", "lf", "deselect"))
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
 
 
 @pytest.fixture

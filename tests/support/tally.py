@@ -17,6 +17,7 @@ from collections.abc import Mapping
 CHECKED = "sites checked"  #: servers whose documents, events and answers went through the invariant checker
 LOST = "lost"  #: acknowledged jobs, results and uploads that were not there
 DOUBLED = "doubled"  #: workunits with more than one accepted result
+LEAST_KILLS = 200  #: that a run of the whole suite makes
 _FINDINGS = (CHECKED, LOST, DOUBLED)
 
 _counts: Counter[str] = Counter()
@@ -41,13 +42,24 @@ def totals() -> dict[str, int]:
         return dict(_counts)
 
 
-def summary(counts: Mapping[str, int]) -> list[str]:
-    """Lines for people: each kind, kills and faults in all, what the checker found if it looked at all."""
+def broken(counts: Mapping[str, int]) -> int:
+    """How many promises were not kept."""
+    return counts.get(LOST, 0) + counts.get(DOUBLED, 0)
+
+
+def summary(counts: Mapping[str, int], *, is_whole: bool = False) -> list[str]:
+    """Lines for people: each kind, kills and faults in all, what the checker found if it looked at all.
+
+    `is_whole`: it was the whole suite, which is to kill so and so many times.
+    """
     kinds = sorted(kind for kind, times in counts.items() if times and kind not in _FINDINGS)
     lines = [f"{counts[kind]:7,} {kind}" for kind in kinds]
     for word in ("kill", "fault"):
         if mine := [counts[kind] for kind in kinds if kind.startswith(f"{word} ")]:
             lines.append(f"{sum(mine):7,} {word}s in all")
+    kills = sum(counts[kind] for kind in kinds if kind.startswith("kill "))
+    if is_whole and kills < LEAST_KILLS:
+        lines.append(f"only {kills} kills: the whole suite is to make {LEAST_KILLS}")
     if counts.get(CHECKED):
         lines += [f"{counts.get(finding, 0):7,} {finding}" for finding in _FINDINGS]
     return lines

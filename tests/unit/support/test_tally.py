@@ -68,6 +68,44 @@ def test_a_run_ends_with_one_block_of_what_all_its_workers_counted(tmp_path: Pat
     }
 
 
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_run_that_lost_something_fails_and_no_repetition_of_its_failures_mends_that(
+    tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    test = tmp_path / "test_it.py"
+    test.write_text("from tests.support import tally\ndef test_it():\n    tally.count('lost')\n")
+    again = ("--last-failed", "--last-failed-no-failures", "none")
+    for arguments in ((), again, again):
+        run = run_in(tmp_path, "-n", workers, *arguments)
+        assert run.returncode == 1, run.stdout + run.stderr
+        assert "1 promises broken" in run.stdout
+    test.write_text("def test_it():\n    pass\n")
+    assert run_in(tmp_path, "-n", workers).returncode == 0
+
+
+def test_the_whole_suite_says_so_if_it_kills_too_seldom(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    (tmp_path / "test_them.py").write_text(TESTS)
+    says = "only 6 kills: the whole suite is to make 200"
+    assert says in run_in(tmp_path, "-n", "0").stdout
+    for chosen in (("-k", "test_kill"), ("test_them.py",)):
+        assert says not in run_in(tmp_path, "-n", "0", *chosen).stdout
+
+
 def test_what_nobody_counted_is_not_told() -> None:
     assert tally.summary({}) == []
     assert figures("\n".join(tally.summary({"stall server": 2, "lost": 0}))) == {"stall server": "2"}

@@ -15,7 +15,16 @@ from awe_server.runtime.clock import Clock
 from awe_server.runtime.services import Services
 from awe_server.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.invariants import COLLECTIONS, Document, Ledger, Tape, check_all, counted
+from tests.support.invariants import (
+    COLLECTIONS,
+    Document,
+    Ledger,
+    Tape,
+    check_all,
+    check_files,
+    check_temporary,
+    counted,
+)
 
 URL = "http://127.0.0.1:8001"
 
@@ -53,7 +62,8 @@ class Api:
         documents: dict[str, list[Document]] = {
             name: [document async for document in engine.scan(name)] for name in COLLECTIONS
         }
-        return counted(check_all(documents, tape, self.ledger))
+        broken = check_all(documents, tape, self.ledger, wall_s=self.hands.wall_s)
+        return counted([*broken, *check_files(self.services.settings.data_dir / "memory", documents)])
 
     async def ok(self, method: str, path: str, **more: Any) -> Any:
         """The `data` of a request that must succeed."""
@@ -133,7 +143,10 @@ async def api(tmp_path: Path, settings: dict[str, Any], anyio_backend: str) -> A
     ) as http:
         api = Api(app, services, http, hands, deaths, ledger)
         yield api
-    broken = [] if api.unchecked or deaths else await api.check()
+    is_checked = not api.unchecked and not deaths
+    broken = [*(await api.check())] if is_checked else []
     await services.engine.stop()
+    if is_checked:
+        broken += check_temporary(tmp_path / "data")
     assert not deaths
     assert not broken, "\n".join(broken)

@@ -22,6 +22,7 @@ from tests.support.fault_proxy import FaultProxy
 
 LEASE_S = 5.0
 DAEMONS = 2
+LISTEN_S = 2.0
 TROUBLED = 0.6  #: this share of the time the server is killed, in the rest its memory is measured
 WARM_UP = 0.5  #: at most this share of the rest
 #: What `awe-server check` calls files that no document names.
@@ -85,6 +86,7 @@ async def _live(
         Busybody(world, 0, clients, per_s=VERBS_PER_S),
     )
     proxy.seed(world.seed, ODDS, stall_s=LEASE_S / 2)
+    hearing = asyncio.ensure_future(_listen(world, env))
     await Trouble(world, env, mean_s=max(4.0, seconds / 45)).run(TROUBLED * seconds)
     world.is_steady = True
     ends_at = time.monotonic() + (1 - TROUBLED) * seconds
@@ -97,18 +99,21 @@ async def _live(
         await world.watched("the count", partial(count_jobs, world, line))
         await world.watched("the last look", partial(look_at_outputs, world, line))
     world.is_over = True
-    await asyncio.gather(*others)
+    await asyncio.gather(*others, hearing)
+
+
+async def _listen(world: World, env: AweEnv) -> None:
+    """Hear what the server tells before it forgets it, and before it is killed without a word."""
+    while not world.is_over:
+        await asyncio.to_thread(env.listen)
+        await asyncio.sleep(LISTEN_S)
 
 
 def _stop(env: AweEnv) -> list[str]:
     """Stop everything in good order; what is wrong with how it ended."""
     ended = [(client, client.stop()) for client in env.clients]
     ended.append((env.server.running, env.server.stop()))
-    problems = [f"{one.name} ended with {code}: {one.output()[-2000:]}" for one, code in ended if code]
-    for log in sorted(env.home.glob("*.err")):
-        if (at := log.read_text().find("Traceback")) >= 0:
-            problems.append(f"{log}: {log.read_text()[max(0, at - 500) : at + 3000]}")
-    return problems
+    return [f"{one.name} ended with {code}: {one.output()[-2000:]}" for one, code in ended if code]
 
 
 def _check(env: AweEnv, world: World) -> list[str]:

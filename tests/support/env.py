@@ -1,5 +1,6 @@
 """Real server and client processes on loopback, for crash and end-to-end tests."""
 
+import math
 import os
 import shutil
 import signal
@@ -8,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +26,7 @@ from tests.support.invariants import (
     check_all,
     check_files,
     check_given_back,
+    check_logs,
     check_processes,
     check_temporary,
     counted,
@@ -54,6 +57,8 @@ class Process:
     ) -> None:
         self.name, self.fault_point = name, fault_point
         self._is_counted = False
+        self._was_killed = False  #: by us
+        self._is_known = False  #: the test has asked how it ended
         self.stdout, self.stderr = log.with_suffix(".out"), log.with_suffix(".err")
         self._child = self._start(argv, {**os.environ, **env})
         self.pid = self._child.pid
@@ -68,10 +73,19 @@ class Process:
 
     def kill(self, kind: str = "") -> None:
         """As a power cut would: SIGKILL, then wait. `kind` is counted; `kill NAME` if it is not given."""
+        assert not (crash := self.crash()), crash
         if self.returncode is None:
             self._is_counted = True
             tally.count(kind or f"kill {self.name}")
             self._end()
+
+    def crash(self) -> str:
+        """What is wrong with how it ended, if it did that by itself and nobody waited for it."""
+        code = self.returncode
+        is_ours = code == -signal.SIGKILL and (self._was_killed or self.fault_point)
+        if not code or is_ours or self._is_known:
+            return ""
+        return f"{self.name} {self.pid} ended with {code}, by itself: {self.output()[-2000:]}"
 
     def stop(self, within_s: float = PATIENCE_S) -> int:
         """SIGTERM, then wait; the exit code."""
@@ -81,6 +95,7 @@ class Process:
     def wait(self, within_s: float = PATIENCE_S) -> int:
         code = self._child.wait(within_s)
         self._noted(code)
+        self._is_known = True
         return code
 
     def pause(self) -> None:
@@ -100,6 +115,7 @@ class Process:
             self._end()
 
     def _end(self) -> None:
+        self._was_killed = True
         self._child.kill()
         self._child.wait(10)
 
@@ -109,6 +125,12 @@ class Process:
             self._is_counted = True
             tally.count(f"kill {self.name}, {self.fault_point or 'by somebody'}")
         return code
+
+
+def _work_of(argv: Sequence[str]) -> Path:
+    """The work directory of a client: the last that is named counts."""
+    last = max(at for at, word in enumerate(argv) if word == "--work")
+    return Path(argv[last + 1])
 
 
 class ServerProcess:
@@ -127,6 +149,8 @@ class ServerProcess:
         self.was_killed = False  #: before its last start
         self.before_end: Callable[[], None] = lambda: None  #: called while it still answers
         self.process: Process | None = None
+        self.processes: list[Process] = []  #: all that were started
+        self.ready_s = math.inf  #: when the last one that was ready was started
         self.url = ""
 
     def command(self, data: Path | None = None, port: int | None = None) -> list[str]:
@@ -141,7 +165,9 @@ class ServerProcess:
         self._fault.unlink(missing_ok=True)
         env = {"AWE_FAULT_POINT": f"@{self._fault}", **self._env, **env}
         point = env["AWE_FAULT_POINT"] if not env["AWE_FAULT_POINT"].startswith("@") else ""
+        self.ready_s, self._launched_s = math.inf, time.time()
         self.process = self.spawn(self.command(), self.home / f"server-{self.starts}", env, "server", point)
+        self.processes.append(self.process)
         return self.process
 
     def start(self, **env: str) -> Self:
@@ -159,6 +185,7 @@ class ServerProcess:
         )
         if process.returncode is not None:
             raise AssertionError(f"the server ended with {process.returncode}: {process.output()}")
+        self.ready_s = self._launched_s
         self.url = process.stdout.read_text().partition(LISTENING)[2].split()[0]
         return self
 
@@ -224,10 +251,11 @@ class AweEnv:
         self.server = ServerProcess(home, store, flags, server_env)
         self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
+        self.works: dict[Path, Process] = {}  #: work directories, each with the last client that had it
         self.ledger, self.tape = Ledger.of(f"http://127.0.0.1:{self.server.port}"), Tape()
         self.unchecked = ""  #: why this test leaves what no other may
         self.clock_steps = False  #: the wall clock was moved, times say nothing
-        self.server.before_end = self._listen
+        self.server.before_end = self.listen
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()  # who kills in another thread listens, too
         self._awe: WarmAwe | None = None
@@ -258,8 +286,12 @@ class AweEnv:
 
     def check(self) -> Sequence[str]:
         """Kill everything, then see that all that was promised is there and nothing is left."""
-        self._listen()
+        self.listen()
         server = self.server.running
+        if server.returncode is not None:
+            self.tape.gap()
+        broken = [crash for process in (*self.server.processes, *self.clients) if (crash := process.crash())]
+        broken += check_logs(self.home)
         was_stopped = server.returncode == 0 and not self.server.was_killed
         running = [process for process in (*self.clients, server) if process.returncode is None]
         started = [pid for process in running for pid in tree(process.pid)]
@@ -268,17 +300,33 @@ class AweEnv:
         try:
             documents = self.server.documents()
         except sqlite3.Error as exc:
-            return counted([f"the store cannot be read: {exc}"])
-        broken = [
+            return counted([*broken, f"the store cannot be read: {exc}"])
+        broken += [
             *check_all(documents, self.tape, self.ledger, clock_steps=self.clock_steps),
             *check_files(self.server.data, documents),
-            *check_processes(self.home, started),
+            *self._check_clients(documents),
+            *check_processes([self.home, *self.works], started),
         ]
         if was_stopped:  # what a kill cuts off is swept after a while
             broken += [*check_temporary(self.server.data), *check_given_back(documents)]
+        elif not self.clock_steps:  # what is older was there when the server started, which clears up
+            broken += check_temporary(self.server.data / "nodes", older_than_s=self.server.ready_s)
         return counted(broken)
 
-    def _listen(self) -> None:
+    def forget(self) -> None:
+        """Of what was promised and told so far a test is going to destroy some; what comes later counts."""
+        self.ledger.forget()
+        self.tape = Tape()
+
+    def _check_clients(self, documents: Documents) -> Iterator[str]:
+        """(6): who ended in good order leaves nothing of what was completed; of failures it may be asked."""
+        done = {f"{u['id']}.{u['attempt']}" for u in documents["workunits"] if u["state"] == "completed"}
+        for work, client in self.works.items():
+            if client.returncode == 0:
+                left = [path for path in (work / "attempts").glob("*/*/*/*") if path.name in done]
+                yield from (f"(6) {path} is left" for path in left)
+
+    def listen(self) -> None:
         """Hear what the server has to tell, while it runs."""
         if self.server.process is not None and self.server.process.returncode is None and self.server.url:
             self.tape.read(self.http, self.server.starts)
@@ -326,6 +374,7 @@ class AweEnv:
         ]  # fmt: skip
         client = Process(argv, self.home / f"client-{number}-log", self.client_env, "client")
         self.clients.append(client)
+        self.works[_work_of(argv)] = client
         return client
 
     def awe(self, *arguments: str, within_s: float = 2 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
@@ -342,6 +391,13 @@ class AweEnv:
 
     def submit(self, document: dict[str, Any]) -> str:
         return str(self.data("POST", "/job", json=document)["id"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """All that the server still knows to tell."""
+        found: list[dict[str, Any]] = []
+        while more := self.data("GET", f"/events?since={found[-1]['seq'] if found else 0}"):
+            found += more
+        return found
 
     def job(self, job_id: str) -> dict[str, Any]:
         job: dict[str, Any] = self.data("GET", f"/job/{job_id}")

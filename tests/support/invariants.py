@@ -8,11 +8,15 @@ cases/field-reports.md:
 1. at most one accepted result per workunit;
 2. nothing leaves a terminal state but by recompute, resubmit, resume of a suspended job, or delete;
 3. no child is checked out before all its parents are done;
-4. counters equal a recount;
+4. counters equal a recount: tasks left of a job, workunits left, handed out and attempted of a task, what
+   clients hold, job numbers; what a client completed is at least what is stored of it and was handed out
+   since it was registered;
 5. every acknowledged job, result and upload is there;
 6. no process, temporary file or lease is left.
 
-`check_documents`, `check_events` and `check_ledger` say what is wrong, a line each; `check_all` joins them.
+`check_documents`, `check_events`, `check_ledger` and `check_told` say what is wrong, a line each; `check_all`
+joins them. They are asked at the end of every test on a site of env.py, pair.py or api/conftest.py. Not in
+e2e/test_demo.py and e2e/test_examples.py: their scripts have servers of their own, and what comes out counts.
 """
 
 import hashlib
@@ -25,7 +29,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +37,9 @@ from weakref import WeakValueDictionary
 
 import httpx
 
+from shared_models.times import rfc3339
 from tests.support import tally
+from tests.support.eventually import PATIENCE_S
 
 Document = dict[str, Any]
 Documents = Mapping[str, Sequence[Document]]
@@ -55,11 +61,18 @@ _LISTEN_S = 5.0  #: a server that is stalled tells nothing
 # -- what was answered ---------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class Reopening:
     """A verb, not refused, after which results of a job may be made again."""
 
     ended: float = math.inf  #: tick of its answer; what was sent before that may have come before or after it
+
+
+@dataclass(eq=False)
+class Going:
+    """A removal, or an expiration, that was asked for and not refused."""
+
+    since: str = NEVER  #: from when on the job may be gone; at once, also if its answer never came
 
 
 @dataclass
@@ -71,7 +84,9 @@ class Ledger:
     """
 
     jobs: set[str] = field(default_factory=set)  #: acknowledged
-    removed: set[str] = field(default_factory=set)  #: jobs that somebody had removed, or let expire
+    #: jobs that somebody had removed (NEVER, or if the answer did not come), or let expire: from when on they
+    #: may be gone
+    going: dict[str, list[Going]] = field(default_factory=lambda: defaultdict(list))
     all_removed: bool = False  #: a verb on many jobs at once: which ones is not told
     reopenings: dict[str, list[Reopening]] = field(default_factory=lambda: defaultdict(list))
     #: accepted attempts of a workunit between two reopenings, each with the exchange that told so
@@ -81,7 +96,8 @@ class Ledger:
     done: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  #: workunit: attempt (0 = stock), reopenings
-    nodes: dict[str, str] = field(default_factory=dict)  #: uploads: md5
+    nodes: dict[str, tuple[str, str]] = field(default_factory=dict)  #: uploads: md5, and when they expire
+    made: dict[str, Mapping[str, str]] = field(default_factory=dict)  #: md5 by output, of each of `done`
     changed_nodes: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ticks: Iterator[int] = field(default_factory=itertools.count)
@@ -90,6 +106,15 @@ class Ledger:
     def of(cls, url: str) -> "Ledger":
         """The one of the server there, so that whoever talks to it need not be told."""
         return _ledgers.setdefault(url, cls())
+
+    def forget(self) -> None:
+        """Nothing was promised so far."""
+        with self._lock:
+            for kept in (
+                self.jobs, self.going, self.reopenings, self.results, self.done, self.nodes, self.made,
+                self.changed_nodes,
+            ):  # fmt: skip
+                kept.clear()
 
     def hooks(self) -> dict[str, list[Any]]:
         """`event_hooks` of an httpx.Client."""
@@ -105,7 +130,7 @@ class Ledger:
         kind, id = path.split("/")[1], _id_of(request)
         with self._lock:
             request.extensions["asked"] = next(self._ticks)
-            if kind == "node" and method != "GET" and id:
+            if kind == "node" and method != "GET" and id and "work" not in query:
                 self.changed_nodes.add(id)
             if kind != "job":
                 return
@@ -113,7 +138,8 @@ class Ledger:
                 request.extensions["reopening"] = reopening = Reopening()
                 self.reopenings[id].append(reopening)
             elif "expiration" in query or (method == "DELETE" and "full" in query):
-                self.removed.add(id)
+                request.extensions["going"] = going = Going()
+                self.going[id].append(going)
                 self.all_removed |= not id
 
     async def aasks(self, request: httpx.Request) -> None:
@@ -135,14 +161,14 @@ class Ledger:
             self._note(response)
 
     def _answered(self, response: httpx.Response) -> None:
-        request = response.request
-        reopening = request.extensions.get("reopening")
-        if reopening is not None:
-            with self._lock:
-                if response.is_client_error:  # it has not happened
-                    self.reopenings[_id_of(request)].remove(reopening)
-                else:
-                    reopening.ended = next(self._ticks)
+        request, id = response.request, _id_of(response.request)
+        reopening, going = (request.extensions.get(what) for what in ("reopening", "going"))
+        with self._lock:
+            if reopening is not None:
+                reopening.ended = next(self._ticks)
+            if response.is_client_error:  # it has not happened
+                _withdraw(self.reopenings, id, reopening)
+                _withdraw(self.going, id, going)
 
     def _note(self, response: httpx.Response) -> None:
         """Write down what a successful answer promises."""
@@ -150,7 +176,10 @@ class Ledger:
         data, method, query = envelope["data"], request.method, request.url.params
         _, kind, *rest = request.url.path.split("/")
         with self._lock:
-            if kind == "job" and method == "POST" and not rest:
+            if (going := request.extensions.get("going")) is not None:
+                if said := re.match(r"expiration '([^']+)'", str(data)):
+                    going.since = said[1]
+            elif kind == "job" and method == "POST" and not rest:
                 self.jobs.add(data["id"])
             elif kind == "client":
                 self._exchange(request, data)
@@ -159,17 +188,19 @@ class Ledger:
                     self._accepted(request, rest[0], int(query.get("attempt") or 0))
             elif (kind, method, rest) == ("node", "POST", []):
                 md5 = data["file"]["checksum"].get("md5")
-                if md5 and data["expiration"] == NEVER:
-                    self.nodes[data["id"]] = md5
+                if md5:
+                    self.nodes[data["id"]] = (md5, data["expiration"])
 
     def _exchange(self, request: httpx.Request, data: Document) -> None:
         asked = json.loads(request.content)
-        outcomes = {(r["work"], r["attempt"]): r["outcome"] for r in asked.get("reports", ())}
+        reports = {(r["work"], r["attempt"]): r for r in asked.get("reports", ())}
         for result in data["results"]:
             work, attempt = result["work"], result["attempt"]
-            if outcomes.get((work, attempt)) != "done" or result["result"] not in ("accepted", "duplicate"):
+            report = reports.get((work, attempt), {})
+            if report.get("outcome") != "done" or result["result"] not in ("accepted", "duplicate"):
                 continue
             reopened = self._accepted(request, work, attempt)
+            self.made[work] = {o["filename"]: o["md5"] for o in report.get("outputs") or () if o.get("md5")}
             if result["result"] == "accepted" and reopened is not None:
                 told = (attempt, str(asked.get("incarnation")), int(asked["request_id"]))
                 self.results[work, reopened].add(told)
@@ -191,6 +222,13 @@ class Ledger:
 _ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
 
 
+def _withdraw(verbs: dict[str, list[Any]], id: str, verb: object) -> None:
+    if verb is not None:
+        verbs[id].remove(verb)
+        if not verbs[id]:
+            del verbs[id]
+
+
 def _id_of(request: httpx.Request) -> str:
     """Of what the request is about, "" if it is about all."""
     return next(iter(request.url.path.split("/")[2:]), "")
@@ -207,16 +245,20 @@ def _may_promise(response: httpx.Response) -> bool:
     )
 
 
-def check_ledger(ledger: Ledger, documents: Documents, tape: "Tape") -> Facts:
-    """(1) and (5): what was promised is there, once."""
+def check_ledger(ledger: Ledger, documents: Documents, tape: "Tape", now: str = "") -> Facts:
+    """(1) and (5): what was promised is there, once. `now`: by the server's clock; "": nobody knows."""
     jobs = {job["id"]: job for job in documents["jobs"]}
     nodes = {node["id"]: node for node in documents["nodes"]}
-    for id in ledger.jobs:
-        if id not in jobs and id not in ledger.removed and not ledger.all_removed:
+    gone = {e["jobid"] for life in tape.lives for e in life if e["code"] in ("JE", "JR")}
+    gone |= {id for id, verbs in ledger.going.items() if any(not now or v.since <= now for v in verbs)}
+    for id in ledger.jobs - jobs.keys() - gone:
+        if not ledger.all_removed:
             yield f"(5) job {id} was acknowledged and is not stored"
     yield from _results(ledger, documents, tape)
-    for id, md5 in ledger.nodes.items():
+    for id, (md5, expiration) in ledger.nodes.items():
         if id in ledger.changed_nodes or (id in nodes and nodes[id].get("job")):
+            continue
+        if expiration != NEVER and id not in nodes and (not now or expiration <= now):
             continue
         file = (nodes.get(id) or {}).get("file")
         if file is None or file["checksum"]["md5"] != md5:
@@ -230,16 +272,20 @@ def _results(ledger: Ledger, documents: Documents, tape: "Tape") -> Facts:
     """
     units = {unit["id"]: unit for unit in documents["workunits"]}
     jobs = {job["id"] for job in documents["jobs"]}
-    told = (event for life in tape.lives for event in life)
-    unfit = Counter(e["workid"] for e in told if e["code"] == "WF" and e.get("kind") == "output")
-    unfit.update(
-        id for id, unit in units.items() if not unfit[id] and (unit["exit"] or {}).get("kind") == "output"
-    )
+    told = Told.of(tape)
+    torn = {  # by its last failure, of which nobody was told
+        id
+        for id, unit in units.items()
+        if not told.unfit[id] and (unit["exit"] or {}).get("kind") == "output"
+    }
+    remade = {id for id in units if _task_of(id) in told.undone}
     for (work, _), answers in ledger.results.items():
-        if len(answers) > 1 + unfit[work]:
+        if len(answers) > 1 + told.unfit[work] + (work in torn) and work not in remade:
             yield f"(1) {len(answers)} results of workunit {work} were accepted: {sorted(answers)}"
     for work, (attempt, reopened) in ledger.done.items():
-        if work.partition("_")[0] not in jobs or len(ledger.reopenings_of(work)) != reopened or unfit[work]:
+        if work.partition("_")[0] not in jobs or len(ledger.reopenings_of(work)) != reopened:
+            continue
+        if work in torn or told.is_undone(work):
             continue
         unit = units.get(work)
         if unit is None or unit["state"] != "completed":
@@ -247,6 +293,16 @@ def _results(ledger: Ledger, documents: Documents, tape: "Tape") -> Facts:
             yield f"(5) the result of {work} attempt {attempt} was acknowledged, the workunit is {found}"
         elif attempt and unit["attempt"] != attempt:
             yield f"(1) {work}: attempt {attempt} was accepted, stored is that of {unit['attempt']}"
+        else:
+            yield from _outputs(work, ledger.made.get(work, {}), unit)
+
+
+def _outputs(work: str, made: Mapping[str, str], unit: Document) -> Facts:
+    """What the report of a result said that was uploaded is what is stored of it."""
+    stored = {output["filename"]: output.get("md5") for output in unit.get("outputs") or ()}
+    for name, md5 in made.items():
+        if stored.get(name) != md5:
+            yield f"(5) output {name} of {work} was {md5}, stored is {stored.get(name)}"
 
 
 # -- what is stored ------------------------------------------------------------------------------------------
@@ -279,7 +335,7 @@ def check_documents(documents: Documents, *, clock_steps: bool = False) -> Facts
                     f"rank {unit['rank']} ({unit['state']}): {f}" for f in _unit(job, task, unit, clients)
                 )
             yield from (f"task {task['id']} ({task['state']}): {fact}" for fact in facts)
-    yield from _clients(documents)
+    yield from _clients(documents, clock_steps)
 
 
 def _job_numbers(documents: Documents) -> Facts:
@@ -358,8 +414,12 @@ def _unit(job: Document, task: Document, unit: Document, clients: Mapping[str, D
             yield "(6) it is leased without a token"
 
 
-def _clients(documents: Documents) -> Facts:
+def _clients(documents: Documents, clock_steps: bool) -> Facts:
     held = Counter(u["client"] for u in documents["workunits"] if u["state"] == "checkout")
+    done: dict[str, list[str]] = defaultdict(list)  #: when what it completed was handed out
+    for unit in documents["workunits"]:
+        if unit["state"] == "completed":
+            done[unit["client"]].append(unit["checkout_time"])
     for client in documents["clients"]:
         shown, id = client["Status"], client["id"]
         is_busy = "active-busy" if held[id] else "active-idle"
@@ -369,6 +429,9 @@ def _clients(documents: Documents) -> Facts:
             yield f"(4) client {id} is {shown} and holds {held[id]} workunits, {why}"
         if client["suspended"] and not client["suspend_reason"]:
             yield f"client {id} is suspended and does not say why"
+        mine = 0 if clock_steps else sum(at > client["regtime"] for at in done[id])
+        if client["total_completed"] < mine:
+            yield f"(4) client {id} completed {client['total_completed']}, stored are {mine} of its workunits"
 
 
 # -- what was told -------------------------------------------------------------------------------------------
@@ -401,7 +464,8 @@ class Tape:
         """
         with self._lock:
             if life != self._life:
-                self.gap()
+                if (self._life, life) != (0, 1):
+                    self.gap()
                 self._life = life
             try:
                 while page := self._page(http):
@@ -431,6 +495,17 @@ def check_events(tape: Tape, parents: Mapping[str, Sequence[str]]) -> Facts:
         yield from _life(life, parents)
 
 
+def _done_again(event: Document, parents: Mapping[str, Sequence[str]]) -> Callable[[str], bool]:
+    """Tells of which tasks a job that is done again begins anew: one and all that depend on it, or all."""
+    prefix, task = f"{event['jobid']}_", event.get("taskid")
+    if task not in parents:
+        return lambda id: id.startswith(prefix)
+    again = {task}
+    while more := {id for id, before in parents.items() if id not in again and again.intersection(before)}:
+        again |= more
+    return again.__contains__
+
+
 def _life(events: Sequence[Document], parents: Mapping[str, Sequence[str]]) -> Facts:
     ended: dict[str, str] = {}  #: job: the event that ended it
     done: set[str] = set()  #: tasks
@@ -446,13 +521,14 @@ def _life(events: Sequence[Document], parents: Mapping[str, Sequence[str]]) -> F
             yield f"(2) {what}: job {job} had ended ({ended[job]})"
         if code in _AFTER:
             ended[job] = code
-        elif code in ("JC", "JU"):
+        elif code == "JC":
             ended.pop(job, None)
-            done = {task for task in done if not task.startswith(f"{job}_")}
-            results = {work for work in results if not work.startswith(f"{job}_")}
-            for work in [work for work in held if work.startswith(f"{job}_")]:
-                del held[work]
+            is_again = _done_again(event, parents)
+            done = {task for task in done if not is_again(task)}
+            results = {work for work in results if not is_again(_task_of(work))}
         elif code == "JP":
+            if task_id := _unfinished(event):
+                results = {work for work in results if _task_of(work) != task_id}
             for work in [work for work in held if work.startswith(f"{job}_")]:
                 del held[work]
         elif code in ("TD", "TS"):
@@ -466,8 +542,8 @@ def _life(events: Sequence[Document], parents: Mapping[str, Sequence[str]]) -> F
                 if work in held:
                     yield f"(1) {what}: {work} is given to {event['clientid']}, {held[work]} has it"
                 held[work] = event["clientid"]
-                missing = [p for p in parents.get(work.rpartition("_")[0], ()) if p not in done]
-                if missing and job in seen and not _was_reopened(events, job):
+                missing = [p for p in parents.get(_task_of(work), ()) if p not in done]
+                if missing and job in seen:
                     yield f"(3) {what}: {work} before {missing}"
         elif code in ("WD", "WF", "WR", "WP", "W!"):
             work = event["workid"]
@@ -478,9 +554,89 @@ def _life(events: Sequence[Document], parents: Mapping[str, Sequence[str]]) -> F
             held.pop(work, None)
 
 
-def _was_reopened(events: Sequence[Document], job: str) -> bool:
-    """Then tasks that are not done again have told of it before, and `done` has forgotten that."""
-    return any(event["code"] in ("JC", "JU") and event.get("jobid") == job for event in events)
+def _task_of(work: str) -> str:
+    return work.rpartition("_")[0]
+
+
+def _unfinished(event: Document) -> str:
+    """The task whose outputs could not be made whole: those of its results that are lost are made again."""
+    found = re.match(r"failed finishing task ([^,]+), err=", event.get("reason", ""))
+    return found[1] if found else ""
+
+
+@dataclass
+class Told:
+    """What was told of results, over all lives, whatever is missing between them."""
+
+    #: workunit: the life in which it was done last, and which event of all that was
+    done: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unfit: Counter[str] = field(default_factory=Counter)  #: how often its outputs were not as reported
+    again: set[str] = field(default_factory=set)  #: workunits done again in a later life
+    reopened: set[str] = field(default_factory=set)  #: jobs that were done again, or have gone
+    completed: set[str] = field(default_factory=set)  #: jobs
+    submitted: set[str] = field(default_factory=set)
+    #: workunits whose outputs were not as reported, and tasks of which some are lost: by which event of all
+    undone: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tape: Tape) -> "Told":
+        told = cls()
+        events = ((number, event) for number, life in enumerate(tape.lives) for event in life)
+        for at, (life, event) in enumerate(events):
+            told._hear(life, at, event)
+        return told
+
+    def is_undone(self, work: str) -> bool:
+        """Whether its result did not count, or is lost, and was not made again since."""
+        undone_at = max(self.undone.get(id, -1) for id in (work, _task_of(work)))
+        return undone_at > self.done.get(work, (0, -1))[1]
+
+    def _hear(self, life: int, at: int, event: Document) -> None:
+        code, job, work = event["code"], event.get("jobid", ""), event.get("workid", "")
+        if code == "JQ":
+            self.submitted.add(job)
+        elif code == "JD":
+            self.completed.add(job)
+        elif code in ("JC", "JL", "JR", "JE"):
+            self.reopened.add(job)
+        elif code == "JP" and (task := _unfinished(event)):
+            self.undone[task] = at
+        elif code == "WF" and event.get("kind") == "output":
+            self.unfit[work] += 1
+            self.undone[work] = at
+        elif code == "WD":
+            if work in self.done and self.done[work][0] != life and not self.is_undone(work):
+                self.again.add(work)
+            self.done[work] = (life, at)
+
+
+def check_told(tape: Tape, ledger: Ledger, documents: Documents) -> Facts:
+    """(1) and (5): what was told is stored, and no result was told of in two lives.
+
+    An event is told after its commit, so no kill may undo it. Only of jobs that nobody did again or removed;
+    where events are missing, a later generation of one of its tasks says that, too.
+    """
+    told, jobs = Told.of(tape), {job["id"]: job for job in documents["jobs"]}
+    units = {unit["id"]: unit for unit in documents["workunits"]}
+    moved = told.reopened | ledger.reopenings.keys()
+    if len(tape.lives) > 1:
+        moved |= {task["jobid"] for task in documents["tasks"] if task["generation"] > 1}
+        moved |= {job["id"] for job in documents["jobs"] if job["state"] == "deleted"}
+    if not ledger.all_removed:
+        lost = told.submitted - moved - ledger.going.keys() - ledger.jobs - jobs.keys()
+        yield from (f"(5) job {job} was told of and is not stored" for job in sorted(lost))
+    for job in sorted((told.completed - moved) & jobs.keys()):
+        if jobs[job]["state"] != "completed":
+            yield f"(5) job {job} was said to be completed, stored is {jobs[job]['state']}"
+    for work in told.done:
+        job = work.partition("_")[0]
+        if job in moved or job not in jobs:
+            continue
+        state = units[work]["state"] if work in units else "not stored"
+        if state != "completed" and not told.is_undone(work) and work not in ledger.done:
+            yield f"(5) the result of {work} was told of, the workunit is {state}"
+        if work in told.again:
+            yield f"(1) the result of {work} was told of in two lives of the server"
 
 
 # -- what is left --------------------------------------------------------------------------------------------
@@ -505,14 +661,16 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
-def check_processes(folder: Path, others: Iterable[int] = (), within_s: float = 10.0) -> Facts:
+def check_processes(
+    folders: Iterable[Path], others: Iterable[int] = (), within_s: float = PATIENCE_S
+) -> Facts:
     """(6): daemon and server were killed; all that they started ends by itself within this time.
 
     `others`: descendants that were seen before, whatever they hide.
     """
-    until = time.monotonic() + within_s
+    until, folders = time.monotonic() + within_s, list(folders)
     while True:
-        left = processes_of(folder)
+        left = {pid: command for folder in folders for pid, command in processes_of(folder).items()}
         left |= {pid: "?" for pid in others if _lives(pid)}
         if not left or time.monotonic() > until:
             break
@@ -551,11 +709,19 @@ def check_files(data: Path, documents: Documents) -> Facts:
                 yield f"(5) node {node['id']}: its file is damaged"
 
 
-def check_temporary(folder: Path) -> Facts:
-    """(6): nothing half-made lies about."""
+def check_temporary(folder: Path, older_than_s: float = math.inf) -> Facts:
+    """(6): nothing half-made lies about that was written before a time, in seconds since the epoch."""
     for path in folder.rglob("*"):
-        if _TEMPORARY.search(path.name) and path.is_file():
+        if _TEMPORARY.search(path.name) and path.is_file() and path.stat().st_mtime < older_than_s:
             yield f"(6) {path} is left"
+
+
+def check_logs(folder: Path) -> Facts:
+    """No server or client has said that something went wrong that it did not expect."""
+    for log in sorted(folder.glob("*.err")):
+        text = log.read_text(errors="replace")
+        if (at := text.find("Traceback (most")) >= 0:
+            yield f"{log}: {text[max(0, at - 500) : at + 3000]}"
 
 
 def check_given_back(documents: Documents) -> Facts:
@@ -569,15 +735,23 @@ def check_given_back(documents: Documents) -> Facts:
 
 
 def check_all(
-    documents: Documents, tape: Tape, ledger: Ledger | None = None, *, clock_steps: bool = False
+    documents: Documents,
+    tape: Tape,
+    ledger: Ledger | None = None,
+    *,
+    wall_s: float = 0.0,
+    clock_steps: bool = False,
 ) -> list[str]:
-    """Whatever is wrong with what was stored, told and answered."""
+    """Whatever is wrong with what was stored, told and answered.
+
+    `wall_s` is what the server's clock shows, if that is not the machine's; `clock_steps`: it was moved, and
+    times say nothing.
+    """
+    now = "" if clock_steps else rfc3339(wall_s or time.time())
     parents = {task["id"]: task["dependsOn"] for task in documents["tasks"]}
     broken = [*check_documents(documents, clock_steps=clock_steps), *check_events(tape, parents)]
     if ledger is not None:
-        told = [event for life in tape.lives for event in life if event["code"] in ("JE", "JR")]
-        ledger.removed.update(event["jobid"] for event in told)
-        broken += check_ledger(ledger, documents, tape)
+        broken += [*check_ledger(ledger, documents, tape, now), *check_told(tape, ledger, documents)]
     return broken
 
 

@@ -51,9 +51,16 @@ class Pair:
         folder.mkdir(parents=True)
         server = ServerProcess(folder, self.store, ["--standby", *flags])
         server.data = self.data
+        server.before_end = lambda: self.listen(server)
         if far:
             server.spawn = _far
         return server
+
+    def listen(self, server: ServerProcess) -> None:
+        """Hear what a leader has to tell; each start of a server may be a life of its own."""
+        if is_ready(server):
+            with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http:
+                self.tape.read(http, server.running.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +68,9 @@ class Pair:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if exc is None:
+            for server in self.servers:
+                self.listen(server)
         for process in (*self.daemons, *(server.process for server in self.servers)):
             if process is not None:
                 process.end()
@@ -74,8 +84,10 @@ class Pair:
     def check(self) -> list[str]:
         """What is wrong with what is stored, after everything was killed: all that was promised is there."""
         documents = read_mongo(self.store)
+        processes = [*self.daemons, *(process for server in self.servers for process in server.processes)]
         return list(
             counted([
+                *filter(None, (process.crash() for process in processes)),
                 *check_all(documents, self.tape, self.ledger),
                 *check_files(self.data, documents),
                 *check_processes([self.home]),

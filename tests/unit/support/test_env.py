@@ -1,6 +1,7 @@
 """Servers and clients of tests get the environment that they were given, and what they leave is looked at."""
 
 import os
+import signal
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import tally
-from tests.support.env import AweEnv
+from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
 from tests.support.fake_client import FakeClient
 
@@ -53,6 +54,77 @@ def test_a_test_fails_if_what_it_was_promised_is_gone_or_something_is_left(
     assert "was acknowledged and is not stored" in shown
     assert f"(6) {tmp_path / 'server' / '.tmp-1'} is left" in shown
     assert tally.totals() == {"sites checked": 1, "lost": 1, "doubled": 0}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_server_or_client_that_ended_by_itself_is_found(tmp_path: Path, is_replaced: bool) -> None:
+    """Whoever was killed by a test, or waited for, is expected to have gone."""
+
+    def crash(process: Process) -> None:
+        os.kill(process.pid, signal.SIGSEGV)
+        eventually_sync(lambda: process.returncode is not None)
+
+    def run() -> None:
+        with AweEnv(tmp_path) as env:
+            env.server.start()
+            crash(env.start_client())
+            crash(env.server.running)
+            if is_replaced:
+                env.server.start()
+
+    with pytest.raises(AssertionError) as failure:
+        run()
+    assert [line.split()[0] for line in str(failure.value).splitlines() if "by itself" in line] == [
+        "server",
+        "client",
+    ]
+
+
+def test_who_crashed_cannot_be_killed(tmp_path: Path) -> None:
+    process = Process(["sleep", "60"], tmp_path / "log", {})
+    os.kill(process.pid, signal.SIGSEGV)
+    eventually_sync(lambda: process.returncode is not None)
+    with pytest.raises(AssertionError, match="ended with -11, by itself"):
+        process.kill()
+    assert process.wait() == -signal.SIGSEGV
+    process.kill()
+
+
+def test_what_a_killed_server_left_is_cleared_up_by_the_next(tmp_path: Path) -> None:
+    def run() -> None:
+        with AweEnv(tmp_path) as env:
+            env.server.start()
+            env.server.restart()
+            for name, age_s in ((".tmp-old", 100), (".tmp-new", -100)):
+                (env.server.data / "nodes" / name).touch()
+                at = env.server.ready_s - age_s
+                os.utime(env.server.data / "nodes" / name, (at, at))
+
+    with pytest.raises(AssertionError, match=r"\.tmp-old is left") as failure:
+        run()
+    assert ".tmp-new" not in str(failure.value)
+
+
+def test_clients_with_work_directories_elsewhere_leave_no_process_either(tmp_path: Path) -> None:
+    (home := tmp_path / "site").mkdir()
+    with AweEnv(home) as env:
+        env.server.start()
+        work = tmp_path / "elsewhere"
+        client = env.start_client("--work", str(work))
+        assert env.works == {work: client}
+
+
+def test_events_are_read_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [{"seq": seq} for seq in range(5, 12)]
+    env = AweEnv(tmp_path)
+
+    def page(method: str, path: str) -> list[dict[str, int]]:
+        since = int(path.rpartition("since=")[2])
+        return [event for event in told if event["seq"] > since][:3]
+
+    monkeypatch.setattr(env, "data", page)
+    assert env.events() == told
+    env.close()
 
 
 def test_fake_clients_write_down_what_they_are_promised_where_their_site_looks(tmp_path: Path) -> None:

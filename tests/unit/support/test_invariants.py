@@ -26,6 +26,7 @@ from tests.support import tally
 from tests.support.eventually import eventually_sync
 from tests.support.invariants import (
     COLLECTIONS,
+    Going,
     Ledger,
     Tape,
     check_all,
@@ -33,6 +34,7 @@ from tests.support.invariants import (
     check_files,
     check_given_back,
     check_ledger,
+    check_logs,
     check_processes,
     check_temporary,
     counted,
@@ -388,6 +390,7 @@ def number_to_come(found: Found) -> None:
             set_client(Status="offline"),
             ["task ID_0 (in-progress): rank 3 (checkout): (6) it is leased to client ID, which is offline"],
         ),
+        (set_client(total_completed=3), ["(4) client ID completed 3, stored are 4 of its workunits"]),
         (set_client(Status="active-idle"), ["(4) client ID is active-idle and holds 1 workunits"]),
         (
             set_client(Status="suspend", suspended=True),
@@ -430,8 +433,8 @@ def refused(ledger: Ledger, request: httpx.Request) -> None:
     ledger.saw(httpx.Response(409, json={"status": 409, "data": None, "error": ["no"]}, request=request))
 
 
-def reported(ledger: Ledger, attempt: int, request_id: int) -> httpx.Request:
-    report = {"work": "j_0_0", "attempt": attempt, "outcome": "done"}
+def reported(ledger: Ledger, attempt: int, request_id: int, **more: Any) -> httpx.Request:
+    report = {"work": "j_0_0", "attempt": attempt, "outcome": "done", **more}
     body = {"incarnation": "i", "request_id": request_id, "reports": [report]}
     return sent(ledger, "POST", "/client/c/exchange", body)
 
@@ -507,9 +510,65 @@ def test_what_was_asked_to_go_may_go_even_if_nobody_heard_the_answer() -> None:
     sent(ledger, "PUT", "/job/b?expiration=1M")
     sent(ledger, "DELETE", "/node/n")
     sent(ledger, "DELETE", "/job/c")
-    assert (ledger.removed, ledger.changed_nodes, ledger.all_removed) == ({"a", "b"}, {"n"}, False)
+    sent(ledger, "PUT", "/node/output?work=j_0_0&attempt=1")
+    assert (ledger.going.keys(), ledger.changed_nodes, ledger.all_removed) == ({"a", "b"}, {"n"}, False)
     sent(ledger, "DELETE", "/job?suspend&full")
     assert ledger.all_removed
+
+
+def going(ledger: Ledger, now: str) -> list[str]:
+    documents: dict[str, list[Document]] = {"jobs": [], "workunits": [], "nodes": []}
+    ledger.jobs.add("j")
+    return list(check_ledger(ledger, documents, Tape(), now))
+
+
+@pytest.mark.parametrize("path", ["PUT /job/j?expiration=1M", "DELETE /job/j?full"])
+def test_whose_removal_was_refused_has_to_stay(path: str) -> None:
+    ledger = Ledger()
+    refused(ledger, sent(ledger, *path.split()))
+    assert len(going(ledger, "2026-01-02T00:00:00Z")) == 1
+
+
+def test_who_expires_stays_until_then() -> None:
+    ledger, said = Ledger(), "expiration '2026-01-01T12:00:00Z' set for job: j"
+    answered(ledger, sent(ledger, "PUT", "/job/j?expiration=1D"), said)
+    assert len(going(ledger, "2026-01-01T11:00:00Z")) == 1
+    assert going(ledger, "2026-01-01T12:00:00Z") == []
+    assert going(ledger, "") == []
+
+
+def test_an_upload_that_expires_stays_until_then() -> None:
+    ledger = Ledger()
+    node = {"id": "n", "file": {"checksum": {"md5": "m"}}, "expiration": "2026-01-01T12:00:00Z"}
+    answered(ledger, sent(ledger, "POST", "/node"), node)
+    ledger.going["j"] = [Going()]
+    assert len(going(ledger, "2026-01-01T11:00:00Z")) == 1
+    assert going(ledger, "2026-01-01T12:00:00Z") == []
+
+
+def test_of_an_accepted_result_the_outputs_are_those_that_were_reported() -> None:
+    ledger = Ledger()
+    request = reported(ledger, 1, 1, outputs=[{"filename": "out", "size": 1, "md5": "m"}])
+    answered(ledger, request, accepted(1))
+    for md5, count in (("m", 0), ("other", 1)):
+        unit = {"id": "j_0_0", "state": "completed", "attempt": 1, "exit": None}
+        unit["outputs"] = [{"filename": "out", "md5": md5}]
+        documents: dict[str, list[Document]] = {"jobs": [{"id": "j"}], "workunits": [unit], "nodes": []}
+        assert [fact[:3] for fact in check_ledger(ledger, documents, Tape())] == ["(5)"] * count
+
+
+@pytest.mark.parametrize("later", ["WD", "WC"])
+def test_a_result_that_was_made_after_one_was_no_good_counts(later: str) -> None:
+    ledger, tape = Ledger(), Tape()
+    answered(ledger, reported(ledger, 1, 1), accepted(1))
+    event: Document = {"workid": "j_0_0", "workids": ["j_0_0"], "jobid": "j", "clientid": "c"}
+    tape.add([
+        {**event, "seq": 1, "code": "WF", "kind": "output"},
+        {**event, "seq": 2, "code": later},
+    ])  # fmt: skip
+    unit = {"id": "j_0_0", "state": "queued", "attempt": 1, "exit": None}
+    documents: dict[str, list[Document]] = {"jobs": [{"id": "j"}], "workunits": [unit], "nodes": []}
+    assert len(list(check_ledger(ledger, documents, tape))) == (later == "WD")
 
 
 @pytest.mark.parametrize("kind", ["output", "command"])
@@ -537,6 +596,79 @@ def test_where_events_are_missing_nothing_is_concluded() -> None:
     killed.gap()
     killed.add([{"seq": 2, **other}])
     assert [len(list(check_events(tape, {}))) for tape in (whole, torn, killed)] == [1, 0, 0]
+
+
+def over_two_lives(found: Found) -> None:
+    """The server was killed after all it had to tell, and nobody ever asked it anything."""
+    found.ledger = Ledger()
+    found.tape.gap()
+
+
+def told_job(found: Found) -> None:
+    found.tell(code="JQ", jobid="gone")
+
+
+def told_result(found: Found) -> None:
+    lost_result(found)
+
+
+def told_end(found: Found) -> None:
+    found.tell(code="JD", jobid=found.job("suspend")["id"])
+
+
+@pytest.mark.parametrize(
+    ("breakage", "facts"),
+    [
+        (told_job, ["(5) job gone was told of and is not stored"]),
+        (told_result, ["(5) the result of ID_0_1 was told of, the workunit is queued"]),
+        (told_end, ["(5) job ID was said to be completed, stored is suspend"]),
+        (done_twice, ["(1) the result of ID_0_1 was told of in two lives"]),
+    ],
+)
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_what_was_told_is_there_in_all_lives_unless_it_was_undone(
+    found: Found, breakage: Callable[[Found], None], facts: list[str], is_undone: bool
+) -> None:
+    over_two_lives(found)
+    assert found.broken() == []
+    if is_undone:
+        undo = {told_job: ("JR", "gone"), told_end: ("JC", found.job("suspend")["id"])}
+        code, job = undo.get(breakage, ("JC", found.job("in-progress")["id"]))
+        found.tell(code=code, jobid=job)
+        found.tape.gap()
+    breakage(found)
+    broken = [_plain(fact) for fact in found.broken()]
+    assert len(broken) == (0 if is_undone else len(facts)), broken
+    assert all(fact.startswith(start) for fact, start in zip(broken, facts, strict=False)), broken
+
+
+@pytest.mark.parametrize("event", [{"code": "WF", "kind": "output"}, {"code": "JP"}])
+def test_a_result_that_was_no_good_may_be_made_again(found: Found, event: Document) -> None:
+    over_two_lives(found)
+    unit = found.unit("completed")
+    reason = f"failed finishing task {unit['taskid']}, err=gone"
+    found.tell(**{"workid": unit["id"], "jobid": unit["jobid"], "reason": reason, **event})
+    found.tape.gap()
+    done_twice(found)
+    assert found.broken() == []
+    found.tape.gap()
+    done_twice(found)
+    assert len(found.broken()) == 1
+
+
+def test_after_a_recompute_the_order_of_tasks_counts_as_before() -> None:
+    tape, job = Tape(), {"jobid": "j"}
+    given: Document = {**job, "code": "WC", "clientid": "c"}
+    events: list[Document] = [
+        {**job, "code": "JQ"},
+        {**job, "code": "TD", "taskid": "j_0"},
+        {**job, "code": "JC", "taskid": "j_1"},
+        {**given, "workids": ["j_1_0"]},
+        {**given, "workids": ["j_2_0"]},
+    ]
+    tape.add([{"seq": seq, **event} for seq, event in enumerate(events, 1)])
+    facts = list(check_events(tape, {"j_0": [], "j_1": ["j_0"], "j_2": ["j_1"]}))
+    assert facts == ["(3) event 5 WC: j_2_0 before ['j_1']"]
 
 
 def test_a_tape_takes_page_by_page_and_begins_anew_after_a_start() -> None:
@@ -586,10 +718,10 @@ def test_a_process_of_a_folder_is_found_by_any_of_its_traces(
     }
     hidden = sleeper("0", env={}, cwd="/")
     eventually_sync(lambda: processes_of(home).keys() == here, show=lambda: processes_of(home))
-    facts = list(check_processes(home, [hidden.pid], within_s=0.0))
+    facts = list(check_processes([home], [hidden.pid], within_s=0.0))
     assert len(facts) == 4
     assert all(fact.startswith("(6) process ") for fact in facts)
-    assert list(check_processes(tmp_path / "sit", within_s=0.0)) == []
+    assert list(check_processes([tmp_path / "sit"], within_s=0.0)) == []
 
 
 def test_processes_have_a_while_to_end(
@@ -597,7 +729,7 @@ def test_processes_have_a_while_to_end(
 ) -> None:
     process = sleeper(cwd=tmp_path)
     threading.Timer(0.2, process.kill).start()
-    assert list(check_processes(tmp_path, [process.pid])) == []
+    assert list(check_processes([tmp_path], [process.pid])) == []
 
 
 def test_files_of_nodes_are_there_and_whole(tmp_path: Path) -> None:
@@ -621,10 +753,19 @@ def test_what_is_half_made_and_a_claim_that_was_kept_are_found(tmp_path: Path) -
     for name in names:
         (tmp_path / name).touch()
     assert len(list(check_temporary(tmp_path))) == 3
+    os.utime(tmp_path / ".tmp-1", (1000, 1000))
+    assert list(check_temporary(tmp_path, older_than_s=1001)) == [f"(6) {tmp_path / '.tmp-1'} is left"]
     lease: Document = {"id": "lease", "owner": "host:1"}
     assert [fact[:3] for fact in check_given_back({"meta": [lease]})] == ["(6)"]
     for given_back in ([], [{**lease, "owner": ""}]):
         assert list(check_given_back({"meta": given_back})) == []
+
+
+def test_who_says_that_something_unexpected_went_wrong_is_found(tmp_path: Path) -> None:
+    (tmp_path / "server-1.err").write_text("ready\nTraceback (most recent call last):\n  KeyError: 'x'\n")
+    (tmp_path / "server-2.err").write_text("ready\n")
+    [fact] = check_logs(tmp_path)
+    assert "KeyError: 'x'" in fact
 
 
 def test_what_was_found_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

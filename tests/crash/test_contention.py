@@ -12,6 +12,7 @@ from tests.contract.test_sqlite_contention import beside, wait_until_ready
 from tests.crash.documents import plain
 from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
+from tests.support.invariants import Ledger
 
 RANKS, CLIENTS, AT_ONCE = 2_000, 32, 8
 WORK_S = 200.0  #: at most, for all of it
@@ -33,7 +34,9 @@ class Seen:
         def note(reply: httpx.Response) -> None:
             self.statuses[reply.status_code] += 1
 
-        return httpx.Client(base_url=url, timeout=70, trust_env=False, event_hooks={"response": [note]})
+        hooks = Ledger.of(url).hooks()
+        hooks["response"].append(note)
+        return httpx.Client(base_url=url, timeout=70, trust_env=False, event_hooks=hooks)
 
 
 def work(url: str, number: int, seen: Seen) -> None:

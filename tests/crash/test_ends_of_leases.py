@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,13 +44,6 @@ def work(url: str, number: int, results: list[tuple[str, str]], over: threading.
     client.close()
 
 
-def all_events(env: AweEnv) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while more := env.data("GET", f"/events?since={found[-1]['seq'] if found else 0}"):
-        found += more
-    return found
-
-
 @pytest.mark.slow
 def test_L_10_what_was_completed_stays_so_when_its_lease_ends_at_that_moment(env: AweEnv) -> None:
     job_id = env.submit(plain("wide", width=RANKS))
@@ -70,7 +62,7 @@ def test_L_10_what_was_completed_stays_so_when_its_lease_ends_at_that_moment(env
     accepted = Counter(work for work, result in results if result == "accepted")
     assert (len(accepted), set(accepted.values())) == (RANKS, {1})
     assert {result for _, result in results} <= {"accepted", "lease_lost"}
-    happened = all_events(env)
+    happened = env.events()
     assert any(event["code"] == "WR" for event in happened), "no lease ended: the test shows nothing"
     done: set[str] = set()
     for event in happened:

@@ -88,9 +88,9 @@ def assert_all_is_there(env: AweEnv, load: Load) -> None:
     last.close()
     for job_id in load.jobs:
         assert env.wait_for(job_id)["remaintasks"] == 0
-    units = [unit for unit in env.data("GET", "/work?limit=10000") if unit["jobid"] in load.jobs]
-    assert {unit["attempt"] for unit in units} <= {1}
-    assert not [event for event in env.data("GET", "/events") if event["code"] in ("CU", "WR")]
+        units = env.data("GET", f"/work?query=&jobid={job_id}&limit=1000")
+        assert [unit["attempt"] for unit in units] == [1] * 4
+    assert not [event for event in env.events() if event["code"] in ("CU", "WR")]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ LEASE_S = 3
 
 def nobody_was_missed(env: AweEnv, job_id: str) -> None:
     """No client went offline, no workunit was queued again."""
-    assert not [event for event in env.data("GET", "/events") if event["code"] in ("CU", "WR")]
+    assert not [event for event in env.events() if event["code"] in ("CU", "WR")]
     units = env.data("GET", "/work", params={"query": "", "jobid": job_id})
     assert {(unit["attempt"], unit["lost"], unit["failed"]) for unit in units} == {(1, 0, 0)}
 
@@ -91,7 +91,7 @@ def test_L_05_a_data_server_that_never_answers_is_the_inputs_failure_and_costs_n
         assert (work["exit"]["kind"], work["failed"], work["lost"]) == ("input", 1, 0)
         [shown] = env.data("GET", "/client")
         assert (shown["Status"], shown["suspended"]) == ("active-idle", False), client.output()
-        assert not [event for event in env.data("GET", "/events") if event["code"] == "CU"]
+        assert not [event for event in env.events() if event["code"] == "CU"]
 
 
 @pytest.mark.slow

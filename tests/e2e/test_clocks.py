@@ -21,7 +21,7 @@ def scripted(*lines: str, **keys: Any) -> dict[str, Any]:
 
 def missed(env: AweEnv) -> list[dict[str, Any]]:
     """Who went offline, what was queued again."""
-    return [event for event in env.data("GET", "/events") if event["code"] in ("CU", "WR")]
+    return [event for event in env.events() if event["code"] in ("CU", "WR")]
 
 
 @pytest.mark.parametrize("skew_s", [-600.0, 600.0, DAY_S])
@@ -106,7 +106,7 @@ def test_L_11_a_restart_after_the_clock_went_back_delays_nothing(tmp_path: Path)
         flaky = scripted("[ $AWE_ATTEMPT -gt 1 ]", retry_delay_s=5)
         job_id = env.submit({"tasks": [flaky]})
         eventually_sync(lambda: env.data("GET", f"/work/{job_id}_0_0")["failed"] == 1)
-        last = env.data("GET", "/events")[-1]["seq"]
+        last = env.events()[-1]["seq"]
         env.server.kill()
         skew.set(0.0)
         env.server.start()

@@ -59,11 +59,6 @@ def output(env: AweEnv, job: dict[str, Any]) -> str:
     return env.http.get(f"/node/{job['tasks'][0]['outputs'][0]['node']}?download").text
 
 
-def events(env: AweEnv) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = env.data("GET", "/events")
-    return found
-
-
 def told_to_end(client: Process) -> bool:
     """Send SIGTERM once more, as an impatient site does; whether it has ended."""
     if client.returncode is None:
@@ -73,7 +68,7 @@ def told_to_end(client: Process) -> bool:
 
 def nobody_was_missed(env: AweEnv) -> None:
     """No client went offline, no workunit was queued again."""
-    assert not [event for event in events(env) if event["code"] in ("CU", "WR")]
+    assert not [event for event in env.events() if event["code"] in ("CU", "WR")]
 
 
 @pytest.mark.parametrize("when", ["it runs", "before", "after"])
@@ -218,6 +213,7 @@ def test_L_08_a_client_that_is_told_to_end_and_does_not_come_back_leaves_nothing
         job_id = env.submit({"tasks": [marks.task()]})
         marks.wait_for(1, client)
         eventually_sync(lambda: told_to_end(client), every_s=0.2, show=client.output)
+        client.wait()  # whichever of these signals it was that ended it
         work = env.data("GET", f"/work/{job_id}_0_0")
         assert (work["state"], work["lost"], work["failed"]) == ("queued", 0, 0)
         assert client_named(env, "ended")["Status"] == "offline"

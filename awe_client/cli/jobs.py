@@ -24,7 +24,7 @@ from awe_client.cli.watch import done_and_total, watch_job
 from shared_models.errors import BadRequest
 from shared_models.faces import JobRow
 from shared_models.states import TaskState, WorkunitState
-from shared_models.views import IOView, TaskView
+from shared_models.views import IOView, JobView, TaskView
 
 #: Of a job's workunits that run, so many are looked at for transfers.
 MAX_SHOWN_WORK = 200
@@ -86,23 +86,7 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     if as_json:
         print_json(shown)
         return
-    info = shown.info
-    facts = (
-        ("id", shown.id),
-        ("jid", shown.jid),
-        ("name", info.name),
-        ("state", shown.state),
-        ("user", info.user),
-        ("project", info.project),
-        ("pipeline", info.pipeline),
-        ("groups", info.clientgroups),
-        ("priority", str(info.priority)),
-        ("submitted", moment(info.submittime)),
-        ("started", moment(info.startedtime)),
-        ("completed", moment(info.completedtime)),
-        ("notes", shown.notes),
-    )
-    print_table(("JOB", ""), [(key, value) for key, value in facts if value])
+    print_table(("JOB", ""), _facts(shown))
     print_line("")
     print_table(("TASK", "STATE", "DONE", "COMMAND", "NOTES"), [_task_row(task) for task in shown.tasks])
     outputs = [_output_row(task, file) for task in shown.tasks for file in task.outputs]
@@ -116,6 +100,28 @@ def show(job: JobArgument, server: Server = DEFAULT_SERVER, as_json: Json = Fals
     if moving:
         print_line("")
         print_table(("WORKUNIT", "FILES", "DONE", "OF"), moving)
+
+
+def _facts(job: JobView) -> list[tuple[str, str]]:
+    """What is known of the job itself."""
+    info = job.info
+    facts = (
+        ("id", job.id),
+        ("jid", job.jid),
+        ("name", info.name),
+        ("state", job.state),
+        ("user", info.user),
+        ("project", info.project),
+        ("pipeline", info.pipeline),
+        ("groups", info.clientgroups),
+        ("priority", str(info.priority)),
+        ("submitted", moment(info.submittime)),
+        ("started", moment(info.startedtime)),
+        ("completed", moment(info.completedtime)),
+        ("expires", moment(job.expiration)),
+        ("notes", job.notes),
+    )
+    return [(key, value) for key, value in facts if value]
 
 
 def _moving(awe: AweClient, job_id: str) -> list[tuple[str, ...]]:

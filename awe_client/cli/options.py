@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from awe_client.cli.leader import leader_of
 from awe_client.sdk.address import DEFAULT_SERVER as DEFAULT_SERVER
 from awe_client.sdk.address import server_address
 from shared_models.errors import BadRequest
@@ -23,17 +24,24 @@ def _remembered(context: typer.Context, wanted: bool) -> bool:
     return wanted
 
 
-def _address(text: str) -> str:
+def _address(context: typer.Context, text: str) -> str:
+    """The server to talk to: of several, with blanks between them, the one that leads."""
     try:
-        return server_address(text)
+        urls = [server_address(url) for url in text.split() or [text]]
     except BadRequest as exc:
         raise typer.BadParameter(exc.message) from exc
+    return urls[0] if context.resilient_parsing else leader_of(urls)
 
 
 Server = Annotated[
     str,
     typer.Option(
-        "--server", "-s", envvar="AWE_SERVER", help="The server's URL.", show_envvar=True, callback=_address
+        "--server",
+        "-s",
+        envvar="AWE_SERVER",
+        help="The server's URL; several with blanks between them: the first that is ready.",
+        show_envvar=True,
+        callback=_address,
     ),
 ]
 Json = Annotated[

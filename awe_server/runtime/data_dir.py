@@ -19,9 +19,12 @@ class CannotStart(AweError):
 
 
 def claim(folder: Path) -> None:
-    """Make and mark the folder. Raises CannotStart if it holds files of anybody else; they stay."""
+    """Make and mark the folder. Raises CannotStart if it holds files of anybody else; they stay.
+
+    A new one is closed to other users, for it holds everybody's data; one that is there stays as it is.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(folder):
             raise CannotStart(
                 f"cannot use the data directory {folder}: it is not empty, and not awe-server's; "

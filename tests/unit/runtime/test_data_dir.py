@@ -1,5 +1,6 @@
 """Whose a folder is: files are removed below it."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,15 @@ def test_a_folder_with_something_of_somebody_elses_stays_as_it_is(tmp_path: Path
     with pytest.raises(CannotStart, match="is not empty, and not awe-server's"):
         claim(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == [name.strip("/")]
+
+
+def test_a_new_folder_is_closed_to_other_users(tmp_path: Path) -> None:
+    claim(tmp_path / "sites" / "awe")
+    assert stat.S_IMODE((tmp_path / "sites" / "awe").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "awe").mkdir()
+    (tmp_path / "awe").chmod(0o750)
+    claim(tmp_path / "awe")
+    assert stat.S_IMODE((tmp_path / "awe").stat().st_mode) == 0o750

@@ -88,6 +88,12 @@ def advice(report: Report) -> Iterator[str]:
             yield f"node {node_id} is damaged: send its file again ({send}), or awe node rm {node_id}"
     if len(report.spoilt) > MAX_ADVICE:
         yield f"{len(report.spoilt) - MAX_ADVICE} more nodes are damaged"
+    left = [problem.kind for problem in report.problems if not problem.removed]
+    indexes = left.count("damaged_index")
+    if unnamed := sum(kind in _REMOVABLE for kind in left) - indexes:
+        yield f"{unnamed} files and folders that no document names are of no use: --repair removes them"
+    if indexes:
+        yield f"{indexes} damaged indexes are made again when they are needed: --repair removes them"
 
 
 async def check_files(root: Path, documents: AsyncIterable[Document]) -> Report:

@@ -25,7 +25,8 @@ from awe_server.runtime.export import exported
 from awe_server.runtime.survey_documents import survey_documents
 from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
-from awe_server.store.base import Store
+from awe_server.store.base import Collection, Store
+from awe_server.store.errors import StoreCorrupt
 from awe_server.store.open import open_store
 from shared_models.errors import AweError, LeadInDoubt
 
@@ -196,10 +197,18 @@ def _require_lead(store: Store) -> None:
 
 async def _export(store: Store) -> int:
     out = sys.stdout.buffer
-    async for line in exported(store):
+    skipped = 0
+
+    def skip(collection: Collection, id: str) -> None:
+        nonlocal skipped
+        skipped += 1
+        problem = f"document {id} of {collection} is no document of that id"
+        print(f"awe-server: not exported: {problem}", file=sys.stderr)
+
+    async for line in exported(store, skip):
         out.write(orjson.dumps(line) + b"\n")
     out.flush()
-    return 0
+    return 1 if skipped else 0
 
 
 def main() -> None:

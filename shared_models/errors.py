@@ -169,6 +169,12 @@ class UnreadableJob(Conflict):
     code = "unreadable_job"
 
 
+class UnreadableNode(Conflict):
+    """This server cannot read the document of node {node_id} ({problem})."""
+
+    code = "unreadable_node"
+
+
 class LeaseLost(Conflict):
     """The attempt is not held any more: workunit {workunit_id}."""
 

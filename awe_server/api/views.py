@@ -10,6 +10,7 @@ Left out of AWE's key lists: what only its CWL mode fills (`IsCWL`, `CWL_objects
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from awe_server.data.documents import problem_of
 from awe_server.scheduler.places import was_not_made
 from awe_server.store.base import Document
 from shared_models.documents import IO_DEFAULTS, Info
@@ -254,7 +255,12 @@ def _epoch(time: str | None) -> int:
 
 
 def node_view(node: Document) -> Document:
-    """A node as Shock shows it; `file` is there even while it is empty."""
+    """A node as Shock shows it; `file` is there even while it is empty. One whose stored document makes
+    no sense has its id and `trouble`.
+    """
+    if problem := problem_of(node):  # its file is there still
+        shown = {key: node[key] for key in ("id", "created_on", "owner") if isinstance(node.get(key), str)}
+        return {**shown, "file": None, "trouble": f"its document makes no sense: {problem}"}
     file = node["file"] or {"name": "", "size": 0, "checksum": {}}
     return {
         "version": "",

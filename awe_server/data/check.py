@@ -2,7 +2,8 @@
 
 What is called an orphan is named by no document: an upload that was never acknowledged, or what is left of a
 node that was deleted. Only that is ever removed; a file that a document names stays, however damaged, and so
-does an orphan with the content that a damaged or missing file should have.
+does an orphan with the content that a damaged or missing file should have, and whatever was made for a node
+whose document makes no sense: it does not say any more which file it names.
 """
 
 import hashlib
@@ -17,15 +18,18 @@ from typing import Literal
 from anyio import to_thread
 
 from awe_server.data.blobs import BUFFER_BYTES, BlobStore
+from awe_server.data.documents import problem_of
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder, walk
 from awe_server.data.indexes import OUTDATED, SIDECAR_SUFFIX, index_problem
-from awe_server.data.orphans import blob_of
+from awe_server.data.orphans import blob_of, owner_of
 from awe_server.data.parts import PartStore
 from awe_server.data.ports import FileFact
 from awe_server.store.base import Document
 
 Kind = Literal[
     "missing_blob",  # the document names a file that is not there
+    "odd_document",  # it makes no sense: which file it names is not known
+    "kept",  # may be the file, or an index, of a node whose document makes no sense
     "no_blob",  # the document describes a file and does not say which
     "wrong_size",
     "damaged",  # the bytes are not those that were received
@@ -134,6 +138,7 @@ class _Check:
         self._blobs = BlobStore(root / "blobs", 0)
         self._parts = PartStore(root / "parts", 0)
         self._ids: set[str] = set()
+        self._odd: set[str] = set()  #: nodes whose documents do not say which file is theirs
         self._named: dict[str, int] = {}  #: blobs that documents name, and their size
         #: content of files that are not what they should be, by size and sha256: the node
         self._wanted: dict[tuple[int, str], str] = {}
@@ -143,13 +148,27 @@ class _Check:
     def node(self, document: Document) -> None:
         """Compare a node's document with its file."""
         self.report.nodes += 1
-        node_id, blob = document["id"], document.get("_blob")
+        node_id = document["id"]
         self._ids.add(node_id)
+        if problem := problem_of(document):
+            self._odd.add(node_id)
+            self._say(
+                "odd_document",
+                "-",
+                node_id,
+                f"it makes no sense ({problem}): restore a backup, or awe node rm it",
+            )
+            return
         if document.get("file") is None:
             return
-        size, sha256 = document["file"]["size"], document["file"]["checksum"]["sha256"]
+        blob, size, sha256 = (
+            document["_blob"],
+            document["file"]["size"],
+            document["file"]["checksum"]["sha256"],
+        )
         if blob is None:
             self._say("no_blob", "-", node_id, "the document describes a file and names none")
+            self._odd.add(node_id)
             found = False
         else:
             self._named[blob] = size
@@ -182,7 +201,8 @@ class _Check:
 
     def _index(self, path: Path, blob: str) -> None:
         if blob not in self._named or not self._blobs.path(blob).exists():
-            self._say("orphan_index", path, "", "the file that it is about is not there")
+            if not self._may_be_needed(path):
+                self._say("orphan_index", path, "", "the file that it is about is not there")
             return
         self.report.indexes += 1
         try:
@@ -206,7 +226,15 @@ class _Check:
             if node_id is not None:
                 self._say("needed_orphan", path, node_id, "has the content that this node's file should have")
                 return
-        self._say("orphan_blob", path, "", f"no node names it, {size} bytes")
+        if not self._may_be_needed(path):
+            self._say("orphan_blob", path, "", f"no node names it, {size} bytes")
+
+    def _may_be_needed(self, path: Path) -> bool:
+        """Say so of what was made for a node of which it is not known what file it has."""
+        owner = owner_of(path.name)
+        if owner in self._odd:
+            self._say("kept", path, owner, f"may be this node's, {path.stat().st_size} bytes")
+        return owner in self._odd
 
     def _staged(self, node_id: str) -> None:
         for path in map(Path, sorted(entry.path for entry in walk(self._parts.folder(node_id)))):

@@ -24,6 +24,9 @@ from shared_models.times import ZERO_TIME, rfc3339
 #: An expiration before this one means "never".
 EARLIEST = rfc3339(1.0)
 
+#: Keys of a stored node without which nothing can be said of it.
+_NEEDED = ("_blob", "_name", "expiration", "file", "indexes", "job", "parts", "task")
+
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -87,8 +90,26 @@ def expires_at(text: str, now_s: float) -> str:
 
 
 def has_expired(document: Document, now_s: float) -> bool:
-    """Whether a node's time has come."""
-    return bool(EARLIEST <= document["expiration"] < rfc3339(now_s))
+    """Whether a node's time has come; not that of one whose document makes no sense."""
+    return not problem_of(document) and bool(EARLIEST <= document["expiration"] < rfc3339(now_s))
+
+
+def problem_of(document: Mapping[str, Any]) -> str:
+    """Why a stored document cannot be that of a node; "" if it can: then its file is known."""
+    if missing := [key for key in _NEEDED if key not in document]:
+        return f"it has no {', '.join(missing)}"
+    file, blob = document["file"], document["_blob"]
+    if not isinstance(document["expiration"], str) or not isinstance(blob, str | None):
+        return "its expiration or _blob is no text"
+    if file is None:
+        return ""
+    try:
+        facts = (file["size"], file["checksum"]["md5"], file["checksum"]["sha256"], file["name"])
+    except (KeyError, TypeError):
+        return "its file lacks name, size or checksums"
+    if [type(fact) for fact in facts] != [int, str, str, str]:
+        return "its file has a name, size or checksum that is none"
+    return ""
 
 
 def new_document(

@@ -17,7 +17,7 @@ from awe_server.data.ports import DocumentPort, FileFact, Unreadable
 from awe_server.data.quota import Quota
 from awe_server.data.unfinished import Unfinished
 from awe_server.store.base import Document
-from shared_models.errors import NodeNotFound, NoFile
+from shared_models.errors import NodeNotFound, NoFile, UnreadableNode
 
 TRIES = 3  #: how often to begin again when the content was replaced meanwhile
 
@@ -65,7 +65,14 @@ class NodeBase:
             self._check_unread(old["id"])
 
     async def get(self, node_id: str) -> Document:
-        """A node's document. Raises NodeNotFound."""
+        """A node's document. Raises NodeNotFound, UnreadableNode."""
+        document = await self._any(node_id)
+        if problem := docs.problem_of(document):
+            raise UnreadableNode(node_id=node_id, problem=problem)
+        return document
+
+    async def _any(self, node_id: str) -> Document:
+        """A node's document, also one that makes no sense. Raises NodeNotFound."""
         document = await self._documents.get("nodes", node_id) if docs.is_node_id(node_id) else None
         if document is None:
             raise NodeNotFound(node_id=node_id[:100])

@@ -14,6 +14,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from awe_server.data.blobs import BUFFER_BYTES
+from awe_server.data.documents import problem_of
 from awe_server.data.files import TEMPORARY_PREFIX, fsync_folder
 from awe_server.data.node_base import NodeBase
 from awe_server.data.quota import Quota
@@ -60,7 +61,7 @@ class NodeSharing(NodeBase):
         found: dict[str, Document] = {}
         for newest in (False, True):
             page = await self._documents.find("nodes", Query(same, "created_on", newest, _CANDIDATES))
-            found.update((other["id"], other) for other in page.documents)
+            found.update((other["id"], other) for other in page.documents if not problem_of(other))
         found.pop(document["id"], None)
         return list(found.values())
 

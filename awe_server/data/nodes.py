@@ -151,7 +151,7 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
         async with self._lock(node_id):
             old = await self._documents.get("nodes", node_id)
             await self._put_with_file(document)
-            await self._remove_blob(old["_blob"] if old else None)
+            await self._remove_blob(None if old is None or docs.problem_of(old) else old["_blob"])
         return document
 
     def output_document(
@@ -216,10 +216,11 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
     async def delete(self, node_id: str, check: Callable[[Document], object] | None = None) -> None:
         """Remove a node, its file and its parts; downloads that run go on to their end.
 
-        When `check` of the present document raises, nothing is changed.
+        When `check` of the present document raises, nothing is changed. What file is that of a node whose
+        document makes no sense is not known: the collection of orphans finds it once the document is gone.
         """
         async with self._lock(node_id):
-            document = await self.get(node_id)
+            document = await self._any(node_id)
             if check is not None:
                 check(document)
             await self._documents.put(Delete("nodes", node_id))
@@ -248,7 +249,8 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
     async def _remove_files(self, document: Document) -> None:
         self._came_in.pop(document["id"], None)
         await self._unfinished.drop_node(document["id"])
-        await self._remove_blob(document["_blob"])
+        if not docs.problem_of(document):
+            await self._remove_blob(document["_blob"])
         await to_thread.run_sync(self._parts.drop_all, document["id"])
 
     async def collect_orphans(self, min_age_s: float = 3600.0) -> int:

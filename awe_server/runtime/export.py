@@ -4,9 +4,9 @@ What is left out: the lease tokens of attempts, private environment, data tokens
 says so. Who writes to this very store (`lease`) is nothing to take along.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from awe_server.store.base import COLLECTIONS, Collection, Document, Store
+from awe_server.store.base import COLLECTIONS, Collection, Document, Odd, Store
 
 #: Keys that only the holder of an attempt may read, by collection.
 SECRETS: dict[Collection, tuple[str, ...]] = {
@@ -17,13 +17,15 @@ SECRETS: dict[Collection, tuple[str, ...]] = {
 _NOT_EXPORTED = {("meta", "lease")}
 
 
-async def exported(store: Store) -> AsyncIterator[Document]:
+async def exported(store: Store, skip: Callable[[Collection, str], object]) -> AsyncIterator[Document]:
     """`{"collection", "document"}` for each document, in order of collection and id; `left_out` names the
-    keys that were taken out of it.
+    keys that were taken out of it. `skip` is called for what is no document of its id.
     """
     for collection in COLLECTIONS:
         async for document in store.scan(collection):
-            if (collection, document["id"]) not in _NOT_EXPORTED:
+            if isinstance(document, Odd):
+                skip(collection, document["id"])
+            elif (collection, document["id"]) not in _NOT_EXPORTED:
                 yield _line(collection, document)
 
 

@@ -24,6 +24,7 @@ from awe_server.settings import Settings
 from awe_server.store.base import Collection, Document, Match, Put, Store
 from awe_server.store.errors import StoreCorrupt
 from shared_models.errors import StoreUnavailable, UnreadableJob
+from shared_models.ids import split_workunit_id
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, WorkunitState
 
@@ -174,7 +175,7 @@ async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments
     found = {document["id"]: JobDocuments(document) for document in jobs}
     tasks = [document async for document in store.scan("tasks", [Match("jobid", tuple(found))])]
     for task in tasks:
-        found[task["jobid"]].tasks.append(task)
+        found[_job_of(task, found)].tasks.append(task)
     for some in _batches(tasks):
         await _add_workunits(store, some, found)
     return list(found.values())
@@ -216,10 +217,13 @@ async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping
     completed = Match("state", (WorkunitState.COMPLETED.value,))
     counts = await store.count_by("workunits", "taskid", [ids, completed])
     seen = Counter(counts)
-    by_task = {task["id"]: found[task["jobid"]] for task in tasks}
+    by_task = {task["id"]: found[_job_of(task, found)] for task in tasks}
     async for unit in store.scan("workunits", [ids, Match("state", LIVE)]):
-        by_task[unit["taskid"]].workunits.append(unit)
-        seen[unit["taskid"]] += 1
+        task_id = str(unit.get("taskid"))
+        if task_id not in by_task:  # it makes no sense, which loading it will find as well
+            task_id = split_workunit_id(unit["id"])[0]
+        by_task[task_id].workunits.append(unit)
+        seen[task_id] += 1
     for task in tasks:
         documents = by_task[task["id"]]
         if seen[task["id"]] == _handed_out(task):
@@ -230,6 +234,12 @@ async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping
 
 
 def _handed_out(task: Document) -> int | None:
+def _job_of(task: Document, known: Mapping[str, object]) -> str:
+    """The job of a stored task; what the document says makes no sense if it is none of those asked for."""
+    said = task.get("jobid")
+    return said if isinstance(said, str) and said in known else str(task["id"]).partition("_")[0]
+
+
     """How many ranks were; None if the document makes no sense, which loading it will find as well."""
     if not task.get("_is_cut"):
         return 0

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from awe_server.store.documents import Odd as Odd
 from awe_server.store.documents import encode
 
 Document = dict[str, Any]

@@ -50,6 +50,21 @@ def _has_huge(value: object) -> bool:
     return isinstance(value, int) and not -_MAX_INT - 1 <= value <= _MAX_INT
 
 
+class Odd(dict[str, Any]):
+    """Read in place of a stored text that is JSON, but no document of its id: as much of one as there is."""
+
+
+def decode_document(id: str, text: bytes | str) -> dict[str, Any]:
+    """Read a document back, an `Odd` one if it is no object, or of another id.
+
+    Raises ValueError if it is not JSON.
+    """
+    found = decode(text)
+    if isinstance(found, dict) and found.get("id") == id:
+        return found
+    return Odd({**(found if isinstance(found, dict) else {}), "id": id})
+
+
 def decode(text: bytes | str) -> Any:
     """Read a document back. Raises ValueError if it is not JSON."""
     return orjson.loads(text)

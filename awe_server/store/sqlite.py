@@ -27,7 +27,7 @@ from awe_server.store.base import (
     Put,
     Query,
 )
-from awe_server.store.documents import decode, encode
+from awe_server.store.documents import decode_document, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
 from awe_server.store.waiting import Waiting
@@ -77,10 +77,14 @@ class _Connection:
 
 
 class SqliteStore:
-    """Documents in `<data_dir>/awe.sqlite`; the directory belongs to one process at a time."""
+    """Documents in `<data_dir>/awe.sqlite`; the directory belongs to one process at a time.
 
-    def __init__(self, data_dir: Path, *, open_wait_s: float = OPEN_WAIT_S) -> None:
+    Without `read_all` it is opened also if a document cannot be read: for `check`, which says which.
+    """
+
+    def __init__(self, data_dir: Path, *, open_wait_s: float = OPEN_WAIT_S, read_all: bool = True) -> None:
         self._open_wait_s = open_wait_s
+        self._read_all = read_all
         self._path = data_dir / "awe.sqlite"
         self._wal = data_dir / "awe.sqlite-wal"
         self.name = f"sqlite:{self._path}"
@@ -121,7 +125,7 @@ class SqliteStore:
         until = time.monotonic() + self._open_wait_s
         while True:
             try:
-                await asyncio.to_thread(sqlite_file.prepare, self._path, BUSY_S)
+                await asyncio.to_thread(sqlite_file.prepare, self._path, BUSY_S, read_all=self._read_all)
                 await self._connect()
                 return
             except StoreUnavailable as exc:
@@ -297,12 +301,11 @@ class SqliteStore:
 
     def _document(self, collection: Collection, id: str, doc: str) -> Document:
         try:
-            document: Document = decode(doc)
+            return decode_document(id, doc)
         except ValueError as exc:
             raise StoreCorrupt(
                 path=self._path, detail=f"document {id} of {collection} is not readable"
             ) from exc
-        return document
 
 
 def _opened(connection: _Connection | None) -> _Connection:

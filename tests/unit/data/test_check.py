@@ -95,7 +95,7 @@ async def test_a_document_without_a_file(nodes: NodeStore, port: MemoryPort, roo
     await port.put(Put("nodes", {**document, "_blob": None}))
     kinds = found(await check(root, port))
     # Its bytes are there under a name that nobody knows; they are the only copy.
-    assert kinds == [("needed_orphan", "node-1"), ("no_blob", "node-1"), ("orphan_index", "")]
+    assert kinds == [("kept", "node-1"), ("needed_orphan", "node-1"), ("no_blob", "node-1")]
 
 
 async def test_a_damaged_part(nodes: NodeStore, port: MemoryPort, root: Path) -> None:

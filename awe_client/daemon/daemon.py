@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 DELIVER_S = 30.0
 DELIVER_HURRIED_S = 3.0
 NOTHING_TO_DELIVER_S = 0.5
+#: A release waits for so long beyond the grace of commands; then whatever still runs is killed.
+RELEASE_S = 30.0
 SWEEP_S = 60.0
 #: So often a living daemon touches the file `alive`, also while no server answers.
 ALIVE_S = 5.0
@@ -189,7 +191,9 @@ class Daemon:
         """End what runs, give it back, then end."""
         self.drain(reason)
         log.info("releasing", extra={"reason": reason})
-        self._hurried = True
+        if not self._hurried:
+            self._hurried = True
+            asyncio.get_running_loop().call_later(self._settings.grace_s + RELEASE_S, self._give_up)
         self._workshop.release_all()
         self._check_done()
 
@@ -202,6 +206,12 @@ class Daemon:
 
     def _check_done(self) -> None:
         if self._draining and not self._workshop.is_working:
+            self._done_working.set()
+
+    def _give_up(self) -> None:
+        """Wait no longer for what does not end, as an executor with a disk that hangs."""
+        if not self._done_working.is_set():
+            log.error("release_overdue", extra={"holds": len(self._workshop.held_keys())})
             self._done_working.set()
 
     async def _timers(self) -> None:

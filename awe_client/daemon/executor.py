@@ -19,6 +19,7 @@ from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
 from awe_client.daemon.proc import (
+    command_line_of,
     cwd_of,
     descendants,
     environ_of,
@@ -38,6 +39,15 @@ _HELPER_ENV = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 #: Isolated and without site, a helper starts fast and imports nothing but the standard library and ours.
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from awe_client.daemon.executor_main import main; main()"
 _ROOT = Path(__file__).resolve().parents[2]
+
+#: So often somebody looks whether an executor was stopped (SIGSTOP), as each of its commands can do.
+LOOK_S = 1.0
+#: One that is found stopped again is let go on so often in a row, and then killed.
+MAX_CONTINUED = 3
+#: An executor that was told to end has so long, its commands included.
+END_S = 8.0
+#: A killed process is gone after so long, unless a disk that hangs keeps it.
+_GONE_S = 2.0
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
 
@@ -86,6 +96,7 @@ class ExecutorPool:
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
         self._restarts: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the processes."""
@@ -94,6 +105,7 @@ class ExecutorPool:
         self._group = await asyncio.to_thread(make, self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
             await self._start_helper()
+        self._watching = asyncio.ensure_future(self._watch())
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -114,15 +126,16 @@ class ExecutorPool:
             helper.send(("kill", key))
 
     async def stop(self) -> None:
-        """End the processes and everything they run."""
+        """End the processes and everything they run; some seconds at most, whatever state they are in."""
         self._stopping = True
-        await asyncio.gather(*self._restarts)
+        await asyncio.gather(*self._restarts, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
         for helper in self._helpers:
             helper.close()
-        for helper in self._helpers:
-            await asyncio.to_thread(helper.wait)
+        await asyncio.gather(*(asyncio.to_thread(helper.wait) for helper in self._helpers))
         self._helpers = []
-        _kill_orphans(set(), self._group)
+        await self._end_orphans()
         if self._group is not None:
             await asyncio.to_thread(self._group.end)
 
@@ -148,6 +161,15 @@ class ExecutorPool:
             self._group = None
             await asyncio.to_thread(group.end)
 
+    async def _watch(self) -> None:
+        """Let helpers go on that were stopped; start those that could not be started when they were lost."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for helper in self._helpers:
+                helper.let_go_on()
+            if len(self._helpers) + len(self._restarts) < self._count:
+                await self._start_another()
+
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
 
@@ -163,15 +185,26 @@ class ExecutorPool:
 
     async def _replace(self, helper: "_Helper") -> None:
         await asyncio.to_thread(helper.wait)
-        for _ in range(50):
-            if not _kill_orphans({h.pid for h in self._helpers}, self._group):
-                break
-            await asyncio.sleep(0.02)
+        await self._end_orphans()
         for key, on_end in list(helper.commands.items()):
             self._ended(key)
             on_end(SpawnRefusal("executor", errno.EIO, b""))
         if not self._stopping:
+            await self._start_another()
+
+    async def _start_another(self) -> None:
+        """Start a helper in the place of one that was lost; `_watch` does it if this machine cannot now."""
+        try:
             await self._start_helper()
+        except OSError as exc:
+            log.warning("executor_not_started", extra={"error": str(exc), "left": len(self._helpers)})
+
+    async def _end_orphans(self) -> None:
+        """End commands that fell to us; their children fall to us when they die, so it takes some turns."""
+        for _ in range(50):
+            if not _kill_orphans({h.pid for h in self._helpers}, self._group):
+                break
+            await asyncio.sleep(0.02)
 
 
 class _Helper(asyncio.Protocol):
@@ -191,6 +224,7 @@ class _Helper(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._incoming = bytearray()
         self._outgoing: list[tuple[Any, ...]] = []
+        self._continued = 0  # so often in a row
 
     @classmethod
     async def start(
@@ -199,7 +233,7 @@ class _Helper(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
-                [sys.executable, "-I", "-S", "-c", _BOOT, str(_ROOT), *folders],
+                executor_command(folders),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -246,18 +280,41 @@ class _Helper(asyncio.Protocol):
         self.is_gone = True
         self._lost(self)
 
+    def let_go_on(self) -> None:
+        """If somebody has stopped it, let it go on; kill one that does not stay so: no limit of its commands
+        holds while it stands, and nothing is heard of their ends.
+
+        Only one that is stopped: another that takes long may wait for a disk, and its commands run well.
+        """
+        if self._process.returncode is not None or state_of(self.pid) != "T":
+            self._continued = 0
+            return
+        may_go_on = self._continued < MAX_CONTINUED
+        facts = {"pid": self.pid, "commands": len(self.commands)}
+        log.warning("executor_stopped", extra={**facts, "done": "continued" if may_go_on else "killed"})
+        self._continued += 1
+        signal_process(self.pid, signal.SIGCONT if may_go_on else signal.SIGKILL)
+
     def close(self) -> None:
         """Close the socket: the process kills what it runs and ends."""
         if self._transport is not None:
             self._transport.close()
+        if self._process.returncode is None:
+            signal_process(self.pid, signal.SIGCONT)  # one that is stopped sees no end of a socket
 
     def wait(self) -> None:
-        """Wait until the process has ended; blocking, at most some seconds."""
+        """Wait until the process has ended, at last by a kill; blocking, at most some seconds."""
         try:
-            self._process.wait(timeout=8.0)
+            self._process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_GONE_S)
+
+
+def executor_command(folders: tuple[str, str]) -> list[str]:
+    """How an executor is started. One folder is for directories not in use, the other one for all others."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT, str(_ROOT), *folders]
 
 
 def _become_subreaper() -> None:
@@ -303,11 +360,19 @@ def kill_leftovers(attempts: Path, note: Path) -> int:
     inside = os.fsencode(attempts) + b"/"
     me, parent_of = os.getpid(), parents()
     for pid in parent_of:
-        if pid != me and _shows_it_is_of(pid, inside):
+        if pid != me and (_shows_it_is_of(pid, inside) or _is_stopped_executor(pid, attempts)):
             for victim in {pid, *descendants(pid, parent_of)} - {me}:
                 found += 1
                 signal_process(victim, signal.SIGKILL)
     return found
+
+
+def _is_stopped_executor(pid: int, attempts: Path) -> bool:
+    """Whether a process is an executor of this folder that stands still: any other ends by itself."""
+    words = [os.fsencode(word) for word in ("-c", _BOOT)]
+    given = command_line_of(pid)
+    is_executor = given[3:5] == words and given[-1] == os.fsencode(attempts)
+    return is_executor and state_of(pid) == "T"
 
 
 def _shows_it_is_of(pid: int, inside: bytes) -> bool:

@@ -18,7 +18,8 @@ How a command's processes are held together:
   nobody writes to an output any more.
 * kill and time limit: TERM to all descendants, grace, KILL. Above its memory limit: KILL at once, since in a
   grace it would only take more (memory.py watches).
-* If the daemon goes away, in whatever way, the socket ends (and the kernel signals us): everything is killed.
+* If the daemon goes away, in whatever way, the socket ends (and the kernel signals us, by SIGCONT: a command
+  may have stopped us): everything is killed.
 
 One SIGCHLD wake-up serves commands and adopted orphans alike. A pidfd for each command would cost a
 descriptor and four system calls more, and would not tell of orphans.
@@ -44,8 +45,11 @@ from awe_client.daemon.proc import (
     cwd_of,
     descendants,
     environ_of,
+    group_members,
+    is_below,
     mark_of,
     oom_kills,
+    parent_of,
     parents,
     signal_group,
     signal_process,
@@ -57,6 +61,15 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
+#: Whoever sends these to us must not end us before our commands.
+_IGNORED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 
 
 class _Command:
@@ -232,10 +245,23 @@ class Executor:
             elif not self._by_pid:
                 signal_process(pid, signal.SIGKILL)
         for command in list(self._ending.values()):
-            if not owned.get(command.key) and not signal_group(command.pid, signal.SIGKILL):
+            if not owned.get(command.key) and self._end_group(command):
                 del self._ending[command.key]
                 del self._by_key[command.key]
                 self._tell_end(command)
+
+    def _end_group(self, command: _Command) -> bool:
+        """Kill what is left in a command's group, and whoever does not reap what has ended in it; whether
+        nothing is left. The parent of a process of the command is of the command, however it hides.
+        """
+        if not signal_group(command.pid, signal.SIGKILL):
+            return True
+        members, me, killed = group_members(command.pid), os.getpid(), False
+        for parent in {parent_of(pid) for pid in members} - set(members) - {me, None}:
+            if parent and is_below(parent, me) and signal_process(parent, signal.SIGKILL):
+                command.strays += 1
+                killed = True
+        return not killed and not any(members.values())
 
     def _owner(self, pid: int) -> _Command | None:
         try:
@@ -366,14 +392,16 @@ def _prepare_process(executor: Executor) -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
-    def parent_died(*_: object) -> None:
-        executor.parent_died = True
+    daemon = os.getppid()
 
-    signal.signal(signal.SIGUSR1, parent_died)
+    def continued(*_: object) -> None:
+        executor.parent_died = os.getppid() != daemon  # else it was the daemon that let us go on
+
+    signal.signal(signal.SIGCONT, continued)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     os.umask(0o022)
 
 

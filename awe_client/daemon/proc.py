@@ -3,7 +3,6 @@
 Standard library only: executors use it.
 """
 
-import contextlib
 import os
 from collections.abc import Callable
 from functools import cache
@@ -13,9 +12,13 @@ _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x":
 _KCMP_VM = 1
 
 
-def signal_process(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+def signal_process(pid: int, number: int) -> bool:
+    """Signal a process; False if it is gone, or not ours to signal."""
+    try:
         os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def signal_group(group: int, number: int) -> bool:
@@ -24,6 +27,28 @@ def signal_group(group: int, number: int) -> bool:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return False
+    return True
+
+
+def group_members(group: int) -> dict[int, bool]:
+    """The processes of a group, and whether each lives: one that has ended is a member until it is reaped."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            facts = _stat_of(int(name))
+            if facts and int(facts[2]) == group:
+                # The main thread may have ended before others.
+                found[int(name)] = facts[0] not in (b"Z", b"X") or int(facts[17]) > 1
+    return found
+
+
+def is_below(pid: int, root: int) -> bool:
+    """Whether a process descends from another."""
+    while pid != root:
+        parent = parent_of(pid)
+        if not parent:
+            return False
+        pid = parent
     return True
 
 
@@ -56,12 +81,18 @@ def parents() -> dict[int, int]:
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process; 0 for the first one, None for one that is gone."""
+    facts = _stat_of(pid)
+    return int(facts[1]) if facts else None
+
+
+def _stat_of(pid: int) -> list[bytes]:
+    """State, parent, group, and so on (proc(5), from the third field on); nothing of one that is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name, in parentheses, may hold anything.
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return None
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def share_memory(pid: int, other: int) -> bool:
@@ -88,11 +119,8 @@ def mark_of(env: dict[bytes, bytes]) -> set[bytes]:
 
 def state_of(pid: int) -> str:
     """The kernel's letter for a process (R, S, Z, ...), or "" if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+    facts = _stat_of(pid)
+    return facts[0].decode() if facts else ""
 
 
 def environ_of(pid: int) -> set[bytes]:
@@ -102,6 +130,15 @@ def environ_of(pid: int) -> set[bytes]:
             return set(file.read().split(b"\0"))
     except OSError:
         return set()
+
+
+def command_line_of(pid: int) -> list[bytes]:
+    """The words a process was started with; none for a zombie."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")[:-1]
+    except OSError:
+        return []
 
 
 def cwd_of(pid: int) -> bytes:

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 PROGRESS_AFTER_S = 2.0
 #: After a refused start, so long before the next one.
 START_PAUSE_S = 0.5
+#: Cancelled transfers have so long to end.
+CLOSE_S = 5.0
 #: So many attempts that are over are remembered, so that a repeated grant does not run twice.
 REMEMBERED = 8192
 
@@ -205,12 +207,15 @@ class Workshop:
         return Load(len(self._holdings), cores, memory, gpus, pushing)
 
     async def close(self) -> None:
-        """Cancel what is left of transfers."""
+        """Cancel what is left of transfers; who does not end within some seconds is left behind."""
         self._closing = True
         steps = [h.step for h in self._holdings.values() if h.step is not None]
         for step in steps:
             step.cancel()
-        await asyncio.gather(*steps, return_exceptions=True)
+        if steps:
+            _, left = await asyncio.wait(steps, timeout=CLOSE_S)
+            if left:
+                log.error("transfers_do_not_end", extra={"transfers": len(left)})
         self._live_logs.close()
 
     # --- machines --------------------------------------------------------------------------------

@@ -1,0 +1,158 @@
+"""A command can stop the executor that started it: the client goes on, and so does its end."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from awe_client.daemon import daemon as daemon_module
+from awe_client.daemon import executor as executor_module
+from awe_client.daemon.executor import executor_command, kill_leftovers
+from awe_client.daemon.proc import state_of
+from tests.support import tally
+from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.fake_server import FakeServer
+from tests.unit.client.conftest import Launch, MakeDaemon
+from tests.unit.client.processes import appears, marked, no_more
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "LOOK_S", 0.05)
+
+
+def bash(script: str) -> dict[str, list[str]]:
+    return {"args_array": ["-c", script]}
+
+
+async def test_an_executor_that_was_stopped_goes_on(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=1)
+    [work] = await server.add_task("bash", cmd=bash("kill -STOP $PPID; exit 0"))
+    assert (await server.result(work))["outcome"] == "done"
+    [work] = await server.add_task("true")
+    assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_the_time_limit_holds_for_who_stops_its_executor(server: FakeServer, start: MakeDaemon) -> None:
+    start(slots=1, grace_s=0.1)
+    [work] = await server.add_task("bash", cmd=bash("kill -STOP $PPID; sleep 1000"), time_limit_s=0.3)
+    assert (await server.result(work))["kind"] == "timeout"
+
+
+async def test_an_executor_that_is_stopped_again_and_again_is_replaced(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    mark = "mark" + secrets.token_hex(8)
+    start(slots=1)
+    script = f"while :; do kill -STOP $PPID; done # {mark}"
+    [work] = await server.add_task("bash", cmd=bash(script))
+    report = await server.result(work)
+    assert (report["outcome"], report["kind"]) == ("failed", "node")
+    assert marked(mark) == []
+    [work] = await server.add_task("true")
+    assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(slots=1)
+    [work] = await server.add_task("true")
+    await server.result(work)
+    starts, original = 0, executor_module._Helper.start
+
+    async def refused(*args: Any) -> Any:
+        nonlocal starts
+        starts += 1
+        if starts < 3:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await original(*args)
+
+    monkeypatch.setattr(executor_module._Helper, "start", refused)
+    os.kill(marked(str(tmp_path / "work" / "fresh"))[0], signal.SIGKILL)
+    await eventually(lambda: starts == 3)
+    [work] = await server.add_task("true")
+    assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_a_second_TERM_ends_a_daemon_whose_executor_does_not_answer(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not stopped, but with a disk that hangs, say: nobody can make it go on."""
+    monkeypatch.setattr(executor_module, "LOOK_S", 1000.0)
+    monkeypatch.setattr(executor_module, "END_S", 0.1)
+    monkeypatch.setattr(daemon_module, "RELEASE_S", 0.1)
+    mark = "mark" + secrets.token_hex(8)
+    daemon = start(slots=1, grace_s=0.1)
+    await server.add_task("bash", cmd=bash(f"trap '' TERM; exec -a {mark} sleep 1000"))
+    await appears(mark)
+    [executor] = marked(str(tmp_path / "work" / "fresh"))
+    stopped = stop_for_good(executor)
+    try:
+        daemon.interrupt("first")
+        daemon.interrupt("second")
+        assert await asyncio.wait_for(daemon.task, 20) == 0  # type: ignore[attr-defined]
+        assert marked(mark) == []
+    finally:
+        stopped.cancel()
+
+
+def stop_for_good(pid: int) -> "asyncio.Task[None]":
+    async def stop() -> None:
+        while True:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.001)
+
+    os.kill(pid, signal.SIGSTOP)
+    return asyncio.ensure_future(stop())
+
+
+async def test_a_stopped_executor_ends_with_its_client(
+    server: FakeServer, launch: Launch, tmp_path: Path
+) -> None:
+    mark = "mark" + secrets.token_hex(8)
+    client = await launch("--executors", "1")
+    await server.add_task("bash", cmd=bash(f"exec -a {mark} sleep 1000"))
+    await appears(mark)
+    [executor] = marked(str(tmp_path / "work" / "fresh"))
+    os.kill(client.pid, signal.SIGSTOP)  # else it lets the executor go on
+    os.kill(executor, signal.SIGSTOP)
+    await eventually(lambda: state_of(executor) == "T")
+    client.kill()
+    tally.count("kill client, while it runs commands")
+    await client.wait()
+    await no_more(mark, 20.0)
+    await no_more(str(tmp_path / "work" / "fresh"), 20.0)
+
+
+def test_the_next_start_ends_an_executor_that_is_stopped(tmp_path: Path) -> None:
+    """As one whose command went on to stop it when the client was killed."""
+    ours, theirs = socket.socketpair()
+    command = executor_command((str(tmp_path / "fresh"), str(tmp_path / "attempts")))
+    with ours, theirs, subprocess.Popen(command, stdin=theirs.fileno(), cwd="/") as executor:
+        other = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(1000)", tmp_path / "attempts"]
+        )
+        for process in (executor, other):
+            process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + PATIENCE_S
+        while not state_of(executor.pid) == state_of(other.pid) == "T":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        kill_leftovers(tmp_path / "attempts", tmp_path / "control-group")
+        assert executor.wait(20) == -signal.SIGKILL
+        assert state_of(other.pid) == "T"
+        other.kill()
+        other.wait()

@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of everything that is random (default: 1)")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="awe-soak-"))
-    print(f"soak: logs and data are in {home}", flush=True)
+    print(f"soak: logs and data are in {home}, until the end if all promises hold", flush=True)
     outcome = soak(home, args.seconds, args.clients, args.seed)
     print(outcome)
     if not outcome.problems:

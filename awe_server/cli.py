@@ -16,12 +16,12 @@ import typer
 from pydantic import ValidationError
 
 from awe_server import app as composition
-from awe_server.data.check import advice, check_files
+from awe_server.data.check import Report, advice, check_files
 from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
-from awe_server.runtime.duties import check_claim
 from awe_server.runtime.export import exported
+from awe_server.runtime.folder_mark import check_folder
 from awe_server.runtime.survey_documents import survey_documents
 from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
@@ -141,7 +141,7 @@ def export(data: Data = None, store: StoreUrl = None, config: Config = None) -> 
     """Write every stored document as a line {"collection": …, "document": …}. No server may be running.
 
     Secrets are left out: lease tokens, private environment, data tokens. A line that lacks one names it:
-    "left_out": ["_token"].
+    "left_out": ["_token"]. What is no document is named on the error output; then the exit code is 1.
     """
     _with_store(_settings(config, data_dir=data, store_url=store), _export)
 
@@ -166,28 +166,41 @@ def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -
 
 
 async def _check(store: Store, settings: Settings, *, repair: bool, as_json: bool) -> int:
-    problems = await store.check()
-    problems += await recovery.survey(store, settings, lambda: Context(0.0, time.time(), str))
-    problems += await survey_documents(store)
     folder = settings.data_dir / "nodes"
-    check_claim(folder, str((await store.get("meta", "server") or {}).get("uuid")))
-    report = await check_files(folder, store.scan("nodes"))
-    await asyncio.to_thread(check_indexes, report, settings.data_dir / "indexes", folder)
+    await check_folder(folder, store)
+    problems = await store.check()
+    try:
+        problems += await recovery.survey(store, settings, lambda: Context(0.0, time.time(), str))
+        problems += await survey_documents(store)
+    except StoreCorrupt as exc:  # what hangs on the one that cannot be read would be called lost
+        problems.append(f"documents were not compared with each other: {exc.message}")
+    report: Report | None = None
+    try:
+        report = await check_files(folder, store.scan("nodes"))
+        await asyncio.to_thread(check_indexes, report, settings.data_dir / "indexes", folder)
+    except StoreCorrupt as exc:  # a file that it names would be called an orphan
+        problems.append(f"files were not compared with documents: {exc.message}")
     await store.commit([])  # what was seen is true only if no other server has led meanwhile
-    if repair:
+    if repair and report is not None:
         await asyncio.to_thread(repair_files, folder, report, partial(_require_lead, store))
-    is_sound = report.is_sound and not problems
+    _tell(store.name, folder, problems, report, as_json=as_json)
+    return 0 if report is not None and report.is_sound and not problems else 1
+
+
+def _tell(name: str, folder: Path, problems: list[str], report: Report | None, *, as_json: bool) -> None:
+    is_sound = report is not None and report.is_sound
     if as_json:
-        shown = {"store": store.name, "sound": is_sound, "problems": problems, "nodes": asdict(report)}
+        files = None if report is None else asdict(report)
+        shown = {"store": name, "sound": is_sound and not problems, "problems": problems, "nodes": files}
         print(orjson.dumps(shown).decode())
-        return 0 if is_sound else 1
-    for line in (*problems, *report.problems, *advice(report)):
+        return
+    lines = [] if report is None else [*report.problems, *advice(report)]
+    for line in (*problems, *lines):
         print(line)
     if not problems:
-        print(f"{store.name}: sound")
-    if report.is_sound:
+        print(f"{name}: sound")
+    if report is not None and report.is_sound:
         print(f"{folder}: sound: {report.nodes} nodes, {report.files} files, {report.bytes} bytes")
-    return 0 if is_sound else 1
 
 
 def _require_lead(store: Store) -> None:

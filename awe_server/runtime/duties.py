@@ -13,6 +13,7 @@ from awe_server.data.nodes import NodeStore
 from awe_server.data.root_threads import RootThreads
 from awe_server.data.sinks.sinks import Sinks
 from awe_server.data.source_indexes import SourceIndexes
+from awe_server.runtime import recovery
 from awe_server.runtime.cuts import Cuts
 from awe_server.runtime.deletions import Deleter, PlaceDeleter
 from awe_server.runtime.delivery import Delivery
@@ -20,6 +21,7 @@ from awe_server.runtime.effects import Effects
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.finish import Finisher
+from awe_server.runtime.folder_mark import HAS_FOLDER, has_mark, make_mark
 from awe_server.runtime.foreign import LOOK_S, ForeignFiles
 from awe_server.runtime.foreign_inputs import ForeignInputs
 from awe_server.runtime.index_sweep import IndexSweep
@@ -28,6 +30,7 @@ from awe_server.runtime.node_removal import NodeRemover
 from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
+from awe_server.store.base import Put
 from shared_models.cookies import no_cookies
 from shared_models.errors import AweError
 
@@ -36,37 +39,6 @@ log = logging.getLogger(__name__)
 ORPHANS_EVERY_S = 3600.0
 ORPHAN_AGE_S = 3600.0  #: what is younger may be of an upload whose node is not stored yet
 UNFINISHED_EVERY_S = 30.0
-MARK = "server"  #: says whose files the folder holds
-
-
-class WrongFolder(AweError):
-    """{folder} holds the files of another store (server {found}); give this store a --data of its own."""
-
-    code = "wrong_folder"
-
-
-def check_claim(folder: Path, server_uuid: str) -> None:
-    """Raises WrongFolder unless the files in a folder are those of this store, which may have none."""
-    try:
-        found = (folder / MARK).read_text().strip()
-    except FileNotFoundError:
-        found = "nobody" if folder.exists() else server_uuid
-    if found != server_uuid:
-        raise WrongFolder(folder=folder, found=found)
-
-
-def _claim(mark: Path, server_uuid: str) -> None:
-    """Refuse files that another store's documents name: to us they would be orphans."""
-    try:
-        found = mark.read_text().strip()
-    except FileNotFoundError:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        whole = mark.with_suffix(".new")
-        whole.write_text(server_uuid + "\n")
-        whole.rename(mark)
-        return
-    if found != server_uuid:
-        raise WrongFolder(folder=mark.parent, found=found)
 
 
 class BackgroundDuties:
@@ -116,8 +88,8 @@ class BackgroundDuties:
         return self.effects.troubles
 
     async def start(self) -> None:
-        """Begin; the state has been read, nobody is served yet. Raises WrongFolder."""
-        await asyncio.to_thread(_claim, self._folder / MARK, self._engine.server_uuid)
+        """Begin; the state has been read, nobody is served yet. Raises WrongFolder, FilesMissing."""
+        await self._claim()
         await self._nodes.start()
         self.effects.start()
         sweeps = (
@@ -148,6 +120,15 @@ class BackgroundDuties:
     def abandon(self) -> None:
         """Forget what was asked for: the state is read anew."""
         self.effects.abandon()
+
+    async def _claim(self) -> None:
+        """See that the folder holds this store's files; a store that never had one makes it its own."""
+        engine = self._engine
+        if not await has_mark(self._folder, engine.server, engine):
+            await asyncio.to_thread(make_mark, self._folder, engine.server_uuid)
+        if not engine.server.get(HAS_FOLDER):
+            engine.server = {**engine.server, HAS_FOLDER: True}
+            await recovery.patiently(lambda: engine.put(Put("meta", engine.server)), "claim")
 
     async def _guard(self, duty: Coroutine[Any, Any, None]) -> None:
         try:

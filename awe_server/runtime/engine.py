@@ -82,7 +82,7 @@ class Engine(JobDocuments):
         self, store: Store, settings: Settings, clock: Clock, fatal: Callable[[BaseException], None]
     ) -> None:
         self.settings = settings
-        self.server_uuid = ""  #: the same over restarts on the same store
+        self.server: Document = {}  #: what the store knows of the server as a whole
         self.events = EventLog(clock)
         self.waiters = Waiters(lambda: self._live)
         super().__init__(store, clock, State(recovery.rules(settings)))
@@ -307,6 +307,11 @@ class Engine(JobDocuments):
         return {} if self._duties is None else self._duties.troubles
 
     @property
+    def server_uuid(self) -> str:
+        """The same over restarts on the same store; "" before it is known."""
+        return str(self.server.get("uuid", ""))
+
+    @property
     def store_name(self) -> str:
         """The store, without secrets."""
         return self._store.name
@@ -345,10 +350,10 @@ class Engine(JobDocuments):
             except StoreLocked as exc:
                 if not self.settings.standby:
                     raise
-                self.stands_by = exc.message
+                self.stands_by = StoreLocked(**exc.fields).message  # no advice: it is meant to wait
                 now_s = asyncio.get_running_loop().time()
                 if now_s >= say_at_s:
-                    log.warning("standing_by", extra={"reason": exc.message})
+                    log.warning("standing_by", extra={"reason": self.stands_by})
                     say_at_s = now_s + SAY_AGAIN_S
             await asyncio.sleep(STANDBY_S)
 
@@ -356,7 +361,7 @@ class Engine(JobDocuments):
         self._live = await recovery.patiently(
             lambda: recovery.read_state(self._store, self.settings, self.context), "recover"
         )
-        self.server_uuid = await recovery.patiently(lambda: recovery.server_uuid(self._store), "recover")
+        self.server = await recovery.patiently(lambda: recovery.server_document(self._store), "recover")
         self._visitors.clear()
         self.waiters.reset()
         self.events.begin()

@@ -76,13 +76,14 @@ async def patiently(action: Callable[[], Awaitable[T]], what: str) -> T:
             delay_s = min(2 * delay_s, MAX_RETRY_S)
 
 
-async def server_uuid(store: Store) -> str:
-    """The name this server goes by on this store; made at its first start."""
+async def server_document(store: Store) -> Document:
+    """Says by which `uuid` this server goes on this store; made at its first start."""
     known = await store.get("meta", "server")
     if known is None:
         known = {"id": "server", "uuid": str(uuid.uuid4())}
         await store.commit([Put("meta", known)])
-    return str(known["uuid"])
+        log.info("new_store", extra={"store": store.name})
+    return known
 
 
 async def read_state(store: Store, settings: Settings, context: Callable[[], Context]) -> State:
@@ -233,13 +234,13 @@ async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping
             documents.workunits += [unit async for unit in store.scan("workunits", where)]
 
 
-def _handed_out(task: Document) -> int | None:
 def _job_of(task: Document, known: Mapping[str, object]) -> str:
     """The job of a stored task; what the document says makes no sense if it is none of those asked for."""
     said = task.get("jobid")
     return said if isinstance(said, str) and said in known else str(task["id"]).partition("_")[0]
 
 
+def _handed_out(task: Document) -> int | None:
     """How many ranks were; None if the document makes no sense, which loading it will find as well."""
     if not task.get("_is_cut"):
         return 0

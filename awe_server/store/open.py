@@ -11,12 +11,15 @@ from shared_models.errors import BadRequest
 def open_store(url: str, data_dir: Path, *, must_exist: bool = False) -> Store:
     """Build the store of a `--store` value; the caller opens it.
 
-    Raises BadRequest if the value names no store, or (`must_exist`) a directory that has no database yet.
+    `must_exist`: it is only looked at, so documents that cannot be read keep it from nothing. Raises
+    BadRequest if the value names no store, or (`must_exist`) a directory that has no database yet.
     """
     if url in ("", "sqlite"):
         if must_exist and not any(data_dir.glob("awe.sqlite*")):
-            raise BadRequest(f"there is no database in {data_dir}; name the server's --data directory")
-        return SqliteStore(data_dir)
+            raise BadRequest(
+                f"there is no database in {data_dir}; name the server's --data directory, or its --store"
+            )
+        return SqliteStore(data_dir, read_all=not must_exist)
     if url.startswith(("mongodb://", "mongodb+srv://")):
         from awe_server.store.mongo import MongoStore  # pymongo takes a tenth of a server's start-up
 

@@ -20,6 +20,7 @@ INSPECT_S = 5.0  #: how long a start may look for damage; about 5 GB
 
 _MAGIC = b"SQLite format 3\x00"
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_NOT_JSON = "malformed JSON"  #: has no code of its own
 _NOT_TEXT = "Could not decode to UTF-8"  #: the sqlite3 module's own error, which has no code
 
 _held: set[int] = set()
@@ -45,10 +46,10 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
-        owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        owner = f"pid {os.pread(fd, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
         os.close(fd)
         raise StoreLocked(
-            f"{path.parent} is in use by another server (pid {owner}); stop it, or choose another --data",
+            f"{path.parent} is in use by another server ({owner}); stop it, or choose another --data",
             owner=owner,
         ) from exc
     except OSError:
@@ -77,15 +78,18 @@ def translated(path: Path, action: str) -> Iterator[None]:
     except sqlite3.Error as exc:
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
             raise StoreCorrupt(path=path, detail=str(exc)) from exc
+        if str(exc) == _NOT_JSON:
+            raise StoreCorrupt(path=path, detail="a document in it is not JSON") from exc
         if str(exc).startswith(_NOT_TEXT):  # what follows is the document, secrets included
             raise StoreCorrupt(path=path, detail="a text in it is not UTF-8") from None
         raise StoreUnavailable(f"{path}: cannot {action}: {exc}", op=action) from exc
 
 
-def prepare(path: Path, busy_s: float) -> None:
+def prepare(path: Path, busy_s: float, *, read_all: bool = True) -> None:
     """Make sure that a sound database of our format is there; a damaged one is not touched.
 
-    Raises StoreCorrupt, StoreVersion, StoreUnavailable.
+    `read_all`: documents that cannot be read are damage, too. Raises StoreCorrupt, StoreVersion,
+    StoreUnavailable.
     """
     if not path.exists():
         wal = path.with_name(path.name + "-wal")
@@ -99,7 +103,7 @@ def prepare(path: Path, busy_s: float) -> None:
     if not head.startswith(_MAGIC):
         raise StoreCorrupt(path=path, detail="not an SQLite database")
     with translated(path, "read"), contextlib.closing(connect(path, read_only=True, busy_s=busy_s)) as db:
-        _inspect(db, path)
+        _inspect(db, path, read_all)
 
 
 def connect(path: Path, *, read_only: bool = False, busy_s: float) -> sqlite3.Connection:
@@ -133,7 +137,7 @@ def _create(path: Path) -> None:
         os.close(folder)
 
 
-def _inspect(db: sqlite3.Connection, path: Path) -> None:
+def _inspect(db: sqlite3.Connection, path: Path, read_all: bool) -> None:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if "meta" not in tables:
         raise StoreCorrupt(path=path, detail="not a database of this server")
@@ -144,13 +148,13 @@ def _inspect(db: sqlite3.Connection, path: Path) -> None:
     missing = set(COLLECTIONS) - tables
     if missing:
         raise StoreCorrupt(path=path, detail=f"collections are missing: {', '.join(sorted(missing))}")
-    damage = find_damage(db, "quick_check", INSPECT_S)
+    damage = find_damage(db, "quick_check", INSPECT_S, read_all=read_all)
     if damage:
         raise StoreCorrupt(path=path, detail=damage[0])
 
 
-def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float) -> list[str]:
-    """What `quick_check` or `integrity_check` and a reading of all documents find within the time."""
+def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float, *, read_all: bool = True) -> list[str]:
+    """What `quick_check` or `integrity_check`, and a reading of all documents, find within the time."""
     stop = threading.Timer(budget_s, db.interrupt)
     stop.daemon = True
     until = time.monotonic() + budget_s
@@ -158,7 +162,7 @@ def find_damage(db: sqlite3.Connection, pragma: str, budget_s: float) -> list[st
     try:
         db.create_function("is_utf8", 1, _is_utf8, deterministic=True)
         found = [text for (text,) in db.execute(f"PRAGMA {pragma}(20)") if text != "ok"]
-        for collection in COLLECTIONS:
+        for collection in COLLECTIONS if read_all else ():
             unreadable = "NOT json_valid(doc) OR NOT is_utf8(CAST(doc AS BLOB))"
             broken = db.execute(f"SELECT id FROM {collection} WHERE {unreadable} LIMIT 20")
             found += [f"document {id} of {collection} is not readable" for (id,) in broken]

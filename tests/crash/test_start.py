@@ -69,6 +69,23 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert "cannot use the data directory" in one_line(serve("--data", str(tmp_path / "file" / "x")))
 
 
+def test_files_whose_file_system_is_not_mounted(env: AweEnv, tmp_path: Path) -> None:
+    """The start is refused, and works again once they are there."""
+    node = env.http.post("/node", content=b"x").json()["data"]["id"]
+    env.server.stop()
+    nodes = env.server.data / "nodes"
+    nodes.rename(tmp_path / "elsewhere")
+    ended = serve("--data", str(env.server.data))
+    assert one_line(ended).startswith(
+        f"awe-server: {nodes} does not hold the files of this store, which has 1"
+    )
+    assert ended.returncode == 1
+    assert not nodes.exists()
+    (tmp_path / "elsewhere").rename(nodes)
+    env.server.start()
+    assert env.http.get(f"/node/{node}?download").content == b"x"
+
+
 @pytest.mark.parametrize("store", ["", "memory:"])
 def test_a_data_directory_with_files_of_somebody_elses(tmp_path: Path, store: str) -> None:
     for name in ("logs/run-1/x", "memory/x", "nodes/ab/x", "x"):

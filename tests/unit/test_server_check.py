@@ -1,8 +1,11 @@
 """`awe-server check --data` on a real data directory: lines, JSON, exit codes, and what --repair may do."""
 
 import asyncio
+import contextlib
 import json
 import re
+import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,6 +177,71 @@ def test_files_of_another_store_are_no_orphans(data: Path, made: list[dict[str, 
     assert ended.exit_code == 1
     assert "holds the files of another store" in ended.stderr
     assert blob(data, made[0]).exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--repair",), ("--json",)])
+def test_files_that_are_not_mounted_are_one_line_and_nothing_to_make_again(
+    data: Path, made: list[dict[str, Any]], flags: tuple[str, ...]
+) -> None:
+    shutil.rmtree(data / "nodes")
+    ended = check(data, *flags)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    [line] = ended.stderr.splitlines()
+    assert "does not hold the files of this store, which has 2 nodes: is its file system mounted" in line
+    assert not (data / "nodes").exists()
+
+
+def test_files_that_were_given_up_are_told_one_by_one(data: Path, made: list[dict[str, Any]]) -> None:
+    known = (data / "nodes" / "server").read_text()
+    shutil.rmtree(data / "nodes")
+    (data / "nodes").mkdir()
+    (data / "nodes" / "server").write_text(known)
+    lines = check(data).stdout.splitlines()
+    assert sum(line.startswith("missing_blob") for line in lines) == 2
+
+
+@pytest.mark.parametrize("doc", ["{", "", "[1", b"\xff"], ids=["cut", "empty", "list", "no text"])
+def test_a_job_that_cannot_be_read_is_one_more_problem(
+    data: Path, made: list[dict[str, Any]], doc: str | bytes
+) -> None:
+    asyncio.run(use(data))
+    job = _spoil(data, "jobs", doc)
+    blob(data, made[0]).write_bytes(b"onE\n")
+    orphan = blob(data, made[0]).with_name("gone.0123")
+    orphan.write_bytes(b"never acknowledged")
+    ended = check(data, "--repair")
+    assert ended.exit_code == 1, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert f"document {job} of jobs is not readable" in lines
+    assert [line.split()[0] for line in lines if blob(data, made[0]).name in line] == ["damaged"]
+    assert not orphan.exists(), "no document of a node is in doubt"
+    [compared] = [line for line in lines if line.startswith("documents were not compared")]
+    assert "restore a backup" in compared
+    assert not [line for line in lines if line.startswith(("task", "workunit", "node ")) and " -> " in line]
+    assert not [line for line in lines if line.endswith(": sound")]
+
+
+def test_a_node_that_cannot_be_read_keeps_all_files(data: Path, made: list[dict[str, Any]]) -> None:
+    _spoil(data, "nodes", "{")
+    orphan = blob(data, made[0]).with_name("gone.0123")
+    orphan.write_bytes(b"whose is it?")
+    ended = check(data, "--repair", "--json")
+    assert ended.exit_code == 1
+    shown = json.loads(ended.stdout)
+    assert (shown["sound"], shown["nodes"]) == (False, None)
+    assert [problem.split(":")[0] for problem in shown["problems"][-2:]] == [
+        "documents were not compared with each other",
+        "files were not compared with documents",
+    ]
+    assert "sound" not in check(data).stdout
+    assert all(path.exists() for path in (orphan, *(blob(data, node) for node in made)))
+
+
+def _spoil(data: Path, collection: str, doc: str | bytes) -> str:
+    with contextlib.closing(sqlite3.connect(data / "awe.sqlite")) as db, db:
+        ((first,),) = db.execute(f"SELECT min(id) FROM {collection}")
+        db.execute(f"UPDATE {collection} SET doc = CAST(? AS TEXT) WHERE id = ?", (doc, first))
+    return str(first)
 
 
 def test_a_running_server_keeps_the_check_out(data: Path, made: list[dict[str, Any]]) -> None:

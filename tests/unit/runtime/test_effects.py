@@ -12,8 +12,8 @@ import pytest
 from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.deletions import PREFIX
-from awe_server.runtime.duties import WrongFolder
 from awe_server.runtime.effects import MAX_LOOKS, Effects
+from awe_server.runtime.folder_mark import WrongFolder
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import DeletePlaces, PrepareTask
 from awe_server.store.base import Delete, Put, Query

@@ -37,7 +37,9 @@ def test_an_unknown_url_is_refused_without_its_secrets(url: str, tmp_path: Path)
 
 @pytest.mark.anyio
 async def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="there is no database in"):
+    with pytest.raises(
+        BadRequest, match=r"there is no database in .*; name the server's --data directory, or its --store"
+    ):
         open_store("", tmp_path / "data", must_exist=True)
     assert not (tmp_path / "data").exists()
     made = open_store("", tmp_path / "data")

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from awe_server.auth.caller import Caller, who
 from awe_server.runtime.services import Services
-from shared_models.errors import Unavailable
+from shared_models.errors import Starting, Unavailable
 
 T = TypeVar("T")
 
@@ -29,8 +29,12 @@ def services_at_any_time(request: Request) -> Services:
 
 
 async def services_when_ready(request: Request) -> Services:
-    """The services. Raises Unavailable until recovery is over, and again while the server stops."""
+    """The services. Raises Starting while the server stands by, Unavailable until recovery is over, and again
+    while the server stops.
+    """
     services = services_at_any_time(request)
+    if services.engine.stands_by:
+        raise Starting(f"standing by: ask the other server. {services.engine.stands_by}")
     if not services.engine.ready:
         raise Unavailable("The server is starting or stopping; try again.")
     return services

@@ -51,6 +51,15 @@ async def test_a_stopped_server_is_live_but_not_ready_and_refuses_work(api: Api)
     assert refused.headers["retry-after"]
 
 
+async def test_a_server_that_stands_by_says_whom_to_ask(api: Api) -> None:
+    api.services.engine.stands_by = "Another server owns this store: host (pid 7)."
+    [text] = await api.refused("GET", "/job", 503, "starting")
+    assert text == "standing by: ask the other server. Another server owns this store: host (pid 7)."
+    assert (await api.http.post("/job", json={})).headers["retry-after"]
+    api.services.engine.stands_by = ""
+    await api.ok("GET", "/job")
+
+
 async def test_every_route_is_documented(api: Api) -> None:
     schema = (await api.http.get("/openapi.json")).json()
     for path, operations in schema["paths"].items():

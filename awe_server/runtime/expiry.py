@@ -84,7 +84,7 @@ class Expiry:
         else:
             await self._engine.put(gone)
         self._engine.events.publish([{"code": "JE", "jobid": job_id}])
-        log.info("job_expired", extra={"job_id": job_id})
+        log.info("job_expired", extra={"jobid": job_id})
         await self._remove_parts(job_id)
         await self._remove_files([job_id])
         return True

@@ -54,7 +54,7 @@ class NodeRemover:
             return
         except _StillNeeded as exc:
             if exc.document["job"] or not has_expired(exc.document, self._wall()):
-                log.info("node_still_needed", extra={"node": node_id, "job_id": exc.job_id})
+                log.info("node_still_needed", extra={"node": node_id, "jobid": exc.job_id})
                 with contextlib.suppress(NodeNotFound):
                     await self._nodes.let_go(node_id)
 

@@ -30,6 +30,7 @@ from awe_server.store.base import (
 from awe_server.store.documents import decode_document, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
+from awe_server.store.sqlite_place import Place
 from awe_server.store.waiting import Waiting
 from shared_models.errors import StoreUnavailable
 
@@ -89,6 +90,7 @@ class SqliteStore:
         self._wal = data_dir / "awe.sqlite-wal"
         self.name = f"sqlite:{self._path}"
         self._lock: int | None = None
+        self._place: Place | None = None
         self._writer: _Connection | None = None
         self._lookups: _Connection | None = None
         self._queries: _Connection | None = None
@@ -136,8 +138,10 @@ class SqliteStore:
                 await asyncio.sleep(0.2)
 
     async def _connect(self) -> None:
+        self._place = Place(self._path, self._wal, sqlite_file.hold)
         self._writer = _Connection(self._path, read_only=False)
         await self._writer.run("open", _set_up_writer)
+        self._place.begin()
         self._lookups = _Connection(self._path, read_only=True)
         self._queries = _Connection(self._path, read_only=True)
 
@@ -158,14 +162,22 @@ class SqliteStore:
             with contextlib.suppress(StoreUnavailable, StoreCorrupt):
                 await writer.run("checkpoint", _empty_wal)
             await writer.close()
+        place, self._place = self._place, None
+        if place is not None:
+            place.close(sqlite_file.drop_lock)
 
     async def commit(self, batch: Sequence[Operation]) -> None:
-        """Apply a batch as one transaction, on disk when it returns."""
+        """Apply a batch as one transaction, on disk when it returns.
+
+        Raises StoreCorrupt if the file is not the one that has its name any more.
+        """
         writer = _opened(self._writer)
         if len(batch) > INLINE_STEPS:
             await writer.run("write", lambda db: self._apply(db, list(_steps(batch))))
         elif steps := list(_steps(batch)):
             await writer.run("write", lambda db: self._apply(db, steps))
+        else:
+            await writer.run("write", lambda _: self._check_place())
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -175,7 +187,12 @@ class SqliteStore:
         for statement, rows in others:
             db.executemany(statement, rows)
         db.execute("COMMIT")
+        self._check_place()
         self._bound_wal(db)
+
+    def _check_place(self) -> None:
+        if self._place is not None:
+            self._place.check()
 
     def _bound_wal(self, db: sqlite3.Connection) -> None:
         """SQLite starts the WAL over only when no reader is in it; if that never came, insist a little."""

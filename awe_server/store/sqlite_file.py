@@ -12,6 +12,7 @@ from pathlib import Path
 from awe_server.store.base import COLLECTIONS, FORMAT_VERSION
 from awe_server.store.documents import decode
 from awe_server.store.errors import StoreCorrupt, StoreLocked, StoreVersion
+from awe_server.store.sqlite_place import refuse_orphaned_files
 from awe_server.store.sqlite_query import row, schema, upsert
 from shared_models.errors import BadRequest, StoreUnavailable
 
@@ -55,11 +56,16 @@ def take_lock(path: Path) -> int:
     except OSError:
         os.close(fd)
         raise
-    _held.add(fd)
+    hold(fd)
     with contextlib.suppress(OSError):  # a full disk: then the owner stays unnamed
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def hold(fd: int) -> None:
+    """A descriptor keeps a lock: forked children close it."""
+    _held.add(fd)
 
 
 def drop_lock(fd: int) -> None:
@@ -95,6 +101,7 @@ def prepare(path: Path, busy_s: float, *, read_all: bool = True) -> None:
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
             raise StoreCorrupt(path=path, detail=f"missing, although {wal.name} is there")
+        refuse_orphaned_files(path)
         _create(path)
     with path.open("rb") as file:
         head = file.read(100)

@@ -62,6 +62,7 @@ class ReportMessage(TypedDict):
     outputs: NotRequired[list[OutputMessage]]
     kept: NotRequired[str]  #: node of what the failed attempt left, if that was kept
     out_of_reach: NotRequired[bool]  #: with `node`: because of an input; no client is blamed
+    ran: NotRequired[bool]  #: with `node`: its command ran when the machine failed; counts as `lost`, too
 
 
 class FreeMessage(TypedDict):
@@ -185,6 +186,7 @@ class Report:
     outputs: list[dict[str, Any]]  #: {filename, size, md5}
     kept: str = ""  #: node of what the failed attempt left
     out_of_reach: bool = False  #: an input is, for this client; or a command changed it in the client's cache
+    ran: bool = False  #: its command ran when the machine failed
 
 
 @dataclass(slots=True)
@@ -258,6 +260,7 @@ def check_report(data: object) -> Report:
         outputs=[_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))],
         kept=free_text(data, "kept")[:MAX_NAME_CHARS],
         out_of_reach=flag(data, "out_of_reach"),
+        ran=flag(data, "ran"),
     )
 
 

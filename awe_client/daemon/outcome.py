@@ -31,6 +31,8 @@ class Failure:
     #: Because of an input that it cannot have, or that was changed, or of what filled its disk: no client is
     #: blamed.
     out_of_reach: bool = False
+    #: Of kind `node`: the command ran, and may be what ended the machine's part. The server bounds that.
+    ran: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,6 +73,11 @@ class SpawnRefusal:
         """Whether trying again a little later makes sense."""
         return self.errno in EXHAUSTED or self.stage == "disk"
 
+    @property
+    def is_end_of_executor(self) -> bool:
+        """Whether it is none: the command ran, or was about to, when what runs it was killed."""
+        return self.stage == "executor" and self.errno == errno.EIO
+
 
 def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
     """Say whether a command failed; only exit code 0 on a disk that always had room is success.
@@ -96,7 +103,7 @@ def judge_end(end: CommandEnd, time_limit_s: float) -> Failure | None:
     if no_room and end.exit_code != PERMANENT_EXIT_CODE:
         # Also after exit code 0: what was written last may be cut off, and its writer need not have noticed.
         message = f"no space left on the client's disk while the command ran ({_exit_message(end)})"
-        return Failure(FailureKind.NODE, message, exit_code=end.exit_code, out_of_reach=True)
+        return Failure(FailureKind.NODE, message, exit_code=end.exit_code, out_of_reach=True, ran=True)
     if end.disk_was_full and not end.exit_code:
         message = f"another workunit filled the client's disk while it ran ({_exit_message(end)})"
         return Failure(FailureKind.RELEASED, message, exit_code=end.exit_code)
@@ -118,6 +125,9 @@ def judge_refusal(refusal: SpawnRefusal) -> Failure:
     if refusal.stage == "disk":
         message = f"nothing could be started here: {why}"
         return Failure(FailureKind.NODE, message, out_of_reach=True)
+    if refusal.is_end_of_executor:
+        message = "the process that ran the command here was killed: by the command, or by what ran beside it"
+        return Failure(FailureKind.NODE, message, out_of_reach=True, ran=True)
     if refusal.errno in _NODE_ERRNOS:
         return Failure(FailureKind.NODE, f"cannot start a process here ({refusal.stage}): {why}")
     if refusal.stage == "container":
@@ -157,6 +167,8 @@ def report_of(
         report["signal"] = failure.signal
         if failure.out_of_reach:
             report["out_of_reach"] = True
+        if failure.ran:
+            report["ran"] = True
     message = "; ".join(text for text in (failure.message if failure else "", note) if text)
     if message:
         # A name of a file may be any bytes; on the wire there is only text.

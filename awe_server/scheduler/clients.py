@@ -33,9 +33,9 @@ def register(
     """Take a client in, or in again; `profile` was checked.
 
     A known id keeps its counters and its suspension. A new incarnation (a restart; a stock AWE worker has no
-    other kind) starts with a clean skip list, and what the old one held is queued again with nobody to blame:
-    but not what the new one still has, finished in its spool (native: `spooled`) or running (stock:
-    `current_work`).
+    other kind) starts with a clean skip list, and what the old one held is queued again as lost, at once for
+    the first time: the old one ended without giving it back, and that may have been the work's doing. But not
+    what the new one still has, finished in its spool (native: `spooled`) or running (stock: `current_work`).
     """
     id = client_id or new_client_id
     client = state.clients.get(id)
@@ -58,7 +58,9 @@ def register(
         keep = _still_has(client, profile)
         for unit in [unit for id, unit in client.holds.items() if id not in keep]:
             if client.holds.get(unit.id) is unit:
-                withdraw(state, ctx, unit, "client restarted", missed=True)
+                end_badly(
+                    state, ctx, unit, Failure(FailureKind.LOST, message="client restarted", missed=True)
+                )
         client.withdrawn = {}
         client.idle_since = ctx.wall_s
     client.offline = False

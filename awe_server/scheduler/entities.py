@@ -292,7 +292,7 @@ class Workunit:
         self.rank = rank
         self.state = WorkunitState.QUEUED
         self.failed = 0  #: failures of its own; the threshold counts them
-        self.lost = 0  #: leases that ran out
+        self.lost = 0  #: attempts that ended with their client, or with what ran their command there
         self.input_failures = 0  #: inputs that could not be fetched; part of failed
         self.node_failures = 0  #: clients that could not start it
         self.given_back = 0  #: attempts that ended with nobody to blame

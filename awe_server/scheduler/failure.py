@@ -5,10 +5,14 @@
 | command signal timeout oom output | `failed` + 1 | blamed, skips the workunit |
 | input | `failed` + 1 (so a missing file ends the retries) | never blamed, skips the workunit |
 | node | `node_failures` + 1, own limit MAX_NODE_FAILURES | blamed, skips the workunit |
-| node, of an input out of its reach, or its disk filled | the same | not blamed, skips the workunit |
-| lost | `lost` + 1, own limit `max_lost` | it is offline |
+| node, of an input out of its reach | the same | not blamed, skips the workunit |
+| node, while its command ran | the same, and `lost` + 1 | not blamed, skips the workunit |
+| lost, also with a client that died and is back | `lost` + 1, own limit `max_lost` | it is offline, or back |
 | released, or withdrawn with nobody to blame | `given_back` + 1, or 0 if it was kept for a while | nothing |
 | command with exit code 42 | failed-permanent, and the job with it | not blamed |
+
+What ends its client or executor, or fills the disk, ends those that run beside it, too. So that they do not
+go on together again and again, each has a pause of its own from the second time on.
 
 At a limit workunit, task and job are suspended. Blame is taken back where the work proves to be bad, so that
 one bad input or command cannot suspend a farm (blame.py). `noretry` makes the limits of failed and lost 1.
@@ -17,6 +21,7 @@ Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame take
 
 from dataclasses import dataclass
 from math import inf
+from zlib import crc32
 
 from awe_server.scheduler.blame import OWN, blame
 from awe_server.scheduler.demands import delay_retry, list_retry, unlist_job
@@ -41,6 +46,8 @@ GIVEN_BACK_SOON_LEASES = 2  #: an attempt that was held for so many leases was n
 GIVEN_BACK_FREE = 3  #: attempts given back at once before there is a pause
 GIVEN_BACK_BASE_S = 1.0  #: the first pause; it doubles with each further one
 GIVEN_BACK_CAP_S = 300.0  #: the longest
+LOST_BASE_LEASES = 0.5  #: the longest pause after the second loss
+LOST_GROWTH = 4.0  #: with each further one it may be so many times as long
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +60,7 @@ class Failure:
     message: str = ""
     stderr_tail: str = ""
     out_of_reach: bool = False  #: an input, of this client
+    ran: bool = False  #: of kind `node`: while its command ran, which may be what ended it
     missed: bool = False  #: without its client's doing, which may still say how it ended
 
     def document(self) -> Document:
@@ -80,22 +88,23 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
         _fail_for_good(state, ctx, unit, failure)
         return
     was_kept = ctx.now_s - unit.checkout_s >= GIVEN_BACK_SOON_LEASES * state.rules.lease_s
-    _count(unit, failure.kind, was_kept=was_kept)
+    _count(unit, failure, was_kept=was_kept)
     reason = _limit_reached(state, unit, failure)
     if reason:
         _give_up(state, ctx, unit, failure, reason)
     else:
         _try_again(state, ctx, unit, failure.kind)
     if client is not None:
-        broken = blame(state, unit, client, failure.kind, out_of_reach=failure.out_of_reach)
+        innocent = failure.out_of_reach or failure.ran
+        broken = blame(state, unit, client, failure.kind, out_of_reach=innocent)
         if broken:
             put_aside(state, ctx, client, broken)
 
 
-def withdraw(state: State, ctx: Context, unit: Workunit, message: str, *, missed: bool = False) -> None:
+def withdraw(state: State, ctx: Context, unit: Workunit, message: str) -> None:
     """Take a leased workunit back with nobody to blame and queue it again; its holder is told to discard."""
     state.end_lease(unit, ctx.wall_s, withdrawn=True)
-    end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message, missed=missed))
+    end_badly(state, ctx, unit, Failure(FailureKind.RELEASED, message=message))
 
 
 def withdraw_all(state: State, ctx: Context, client: Client, message: str) -> None:
@@ -142,7 +151,12 @@ def max_failures(state: State, unit: Workunit) -> int:
     return unit.task.max_failures or state.rules.max_work_failure
 
 
-def _count(unit: Workunit, kind: FailureKind, *, was_kept: bool) -> None:
+def _max_lost(state: State, unit: Workunit) -> int:
+    return 1 if unit.task.job.info.get("noretry") else state.rules.max_lost
+
+
+def _count(unit: Workunit, failure: Failure, *, was_kept: bool) -> None:
+    kind = failure.kind
     if kind in OWN:
         unit.failed += 1
     elif kind is FailureKind.INPUT:
@@ -150,6 +164,7 @@ def _count(unit: Workunit, kind: FailureKind, *, was_kept: bool) -> None:
         unit.input_failures += 1
     elif kind is FailureKind.NODE:
         unit.node_failures += 1
+        unit.lost += failure.ran
     elif kind is FailureKind.LOST:
         unit.lost += 1
     else:
@@ -159,13 +174,15 @@ def _count(unit: Workunit, kind: FailureKind, *, was_kept: bool) -> None:
 def _limit_reached(state: State, unit: Workunit, failure: Failure) -> str:
     """Why there is no further attempt; "" if there is one."""
     kind = failure.kind
-    noretry = bool(unit.task.job.info.get("noretry"))
     if unit.failed >= max_failures(state, unit) and (kind in OWN or kind is FailureKind.INPUT):
         return f"workunit failed {unit.failed} time(s)"
-    if kind is FailureKind.LOST and unit.lost >= (1 if noretry else state.rules.max_lost):
+    if kind is FailureKind.LOST and unit.lost >= _max_lost(state, unit):
         return f"workunit was lost with its client {unit.lost} time(s)"
+    last = f", the last: {failure.message}" if failure.message else ""
+    if kind is FailureKind.NODE and failure.ran and unit.lost >= _max_lost(state, unit):
+        ended = "ended with their client, or with what ran them there"
+        return f"workunit given up after {unit.lost} attempts that {ended}{last}"[:MAX_NOTES_CHARS]
     if unit.node_failures >= MAX_NODE_FAILURES:
-        last = f", the last: {failure.message}" if failure.message else ""
         gave_up = f"workunit given up after {unit.node_failures} attempts that clients could not carry out"
         return f"{gave_up}{last}"[:MAX_NOTES_CHARS]
     if unit.given_back >= MAX_GIVEN_BACK:
@@ -199,7 +216,11 @@ def own_delay_s(state: State, unit: Workunit, kind: FailureKind) -> float:
     """How long a workunit whose last attempt ended so is kept back; it follows from what is stored of it."""
     if kind is FailureKind.RELEASED:
         return _pause_s(unit)
-    return 0.0 if kind is FailureKind.LOST else _retry_delay_s(state, unit)
+    if kind is FailureKind.LOST:
+        return _lost_pause_s(state, unit)
+    if kind is FailureKind.NODE:
+        return max(_retry_delay_s(state, unit), _lost_pause_s(state, unit))
+    return _retry_delay_s(state, unit)
 
 
 def _retry_delay_s(state: State, unit: Workunit) -> float:
@@ -215,6 +236,19 @@ def _pause_s(unit: Workunit) -> float:
     """How long a workunit that is given back again and again is kept from whoever would give it back."""
     more = unit.given_back - GIVEN_BACK_FREE
     return 0.0 if more < 1 else min(GIVEN_BACK_BASE_S * 2 ** (more - 1), GIVEN_BACK_CAP_S)
+
+
+def _lost_pause_s(state: State, unit: Workunit) -> float:
+    """How long a workunit is kept back whose clients go: not at all the first time.
+
+    Then it is drawn, so that those that ended together begin apart: from what names the attempt, which makes
+    it the same after a restart.
+    """
+    if unit.lost < 2:
+        return 0.0
+    longest_s = LOST_BASE_LEASES * state.rules.lease_s * LOST_GROWTH ** min(unit.lost - 2, 16)
+    part = (crc32(f"{unit.id} {unit.attempt}".encode()) % 64 + 1) / 64
+    return float(min(longest_s, state.rules.retry_cap_s) * part)
 
 
 def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reason: str) -> None:

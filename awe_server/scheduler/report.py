@@ -60,7 +60,9 @@ def settle(
     if r.outcome == "failed":
         _keep(state, ctx, unit, r.kept)
         state.record("WF", jobid=unit.task.job.id, workid=unit.id, clientid=client.id, kind=kind.value)
-    failure = Failure(kind, r.exit_code, r.signal, r.message, r.stderr_tail, out_of_reach=r.out_of_reach)
+    failure = Failure(
+        kind, r.exit_code, r.signal, r.message, r.stderr_tail, out_of_reach=r.out_of_reach, ran=r.ran
+    )
     end_badly(state, ctx, unit, failure)
     return "accepted"
 

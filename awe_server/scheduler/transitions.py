@@ -92,8 +92,8 @@ WORKUNIT_MOVES: Moves[W] = {
     },
     W.CHECKOUT: {
         W.COMPLETED: "result accepted",
-        W.QUEUED: "failed below the limit, lease ran out, given back",
-        W.SUSPEND: "failed too often, or job suspended",
+        W.QUEUED: "failed or lost below the limit, or given back",
+        W.SUSPEND: "failed or lost too often, or job suspended",
         W.FAILED_PERMANENT: "exit code 42",
     },
     W.COMPLETED: {},

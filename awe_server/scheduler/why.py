@@ -376,6 +376,8 @@ def _failures(unit: Workunit) -> str:
     kind = f" ({unit.exit['kind']})" if unit.exit else ""
     if (unit.exit or {}).get("kind") == FailureKind.RELEASED:
         return f"given back at once {unit.given_back} time(s)"
+    if (unit.exit or {}).get("kind") == FailureKind.LOST:
+        return f"lost with its client {unit.lost} time(s), or with what runs commands there"
     times = unit.failed + unit.node_failures
     return f"failed {times} time(s){kind}"
 

@@ -8,6 +8,7 @@ something open (which of several leases is looked at first), `same_order` takes 
 """
 
 import math
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -197,7 +198,7 @@ class Reference:
                     unit["id"] in profile["current_work"]
                 )  # fmt: skip
                 if not has and unit["id"] in client["holds"]:
-                    self._withdraw(unit, missed=True)
+                    self._end(unit, "lost", missed=True)
             client["withdrawn"] = set()
         self._seen(client)
         return sorted(client["holds"])
@@ -452,7 +453,7 @@ class Reference:
                 self._ranks_done(word["task"])
         else:
             kind = "released" if r.outcome == "released" else str(r.kind or "command")
-            self._end(word, kind, exit_code=r.exit_code)
+            self._end(word, kind, exit_code=r.exit_code, ran=r.ran and kind == "node")
         return "accepted"
 
     def _may_report(self, client: Thing, unit: Thing, r: Any) -> bool:
@@ -490,8 +491,16 @@ class Reference:
 
     # -- how attempts end ------------------------------------------------------------------------------------
 
-    def _end(self, unit: Thing, kind: str, *, exit_code: int | None = None, missed: bool = False) -> None:
-        """Anything but well. `missed`: its client may still say how it ended."""
+    def _end(
+        self,
+        unit: Thing,
+        kind: str,
+        *,
+        exit_code: int | None = None,
+        missed: bool = False,
+        ran: bool = False,
+    ) -> None:
+        """Anything but well. `missed`: its client may still say how it ended; `ran`: a node's, meanwhile."""
         client, job = self.clients.get(unit["client"]), unit["task"]["job"]
         self._unlease(unit)
         unit.update(how=kind, missed=missed)
@@ -506,14 +515,18 @@ class Reference:
         else:
             unit["failed" if kind in (*OWN, "input") else kind] += 1
             unit["input"] += kind == "input"
-        if self._is_given_up(unit, kind):
+            unit["lost"] += ran
+        if self._is_given_up(unit, "lost" if ran else kind):
             self._halt(job, unit["id"])
         else:
             unit.update(state="queued", due=self._due(unit, kind))
             unit["others"] = self._for_others(unit)
         if client is not None and kind == "input":
             client["skip"].add(unit["id"])  # it may be this client's way to the host that is broken
-        if client is not None and kind in (*OWN, "node"):
+        if client is not None and ran:
+            client["failed"] += 1
+            client["skip"].add(unit["id"])
+        elif client is not None and kind in (*OWN, "node"):
             self._blame(unit, client, kind)
 
     def _is_given_up(self, unit: Thing, kind: str) -> bool:
@@ -527,16 +540,23 @@ class Reference:
         )
 
     def _due(self, unit: Thing, kind: str) -> float:
-        """When it may be handed out again: after 1 s · 2ⁿ, for what is given back from the fourth time on."""
+        """When it may be handed out again: after 1 s · 2ⁿ, for what is given back from the fourth time on;
+        what was lost twice or more often at some moment within half a lease · 4ⁿ.
+        """
+        lost_s = 0.0
+        if unit["lost"] > 1:
+            drawn = zlib.crc32(f"{unit['id']} {unit['attempt']}".encode()) % 64 + 1
+            lost_s = min(self.lease_s / 2 * 4.0 ** (unit["lost"] - 2), self.retry_cap_s) * drawn / 64
         if kind == "lost":
-            return 0.0
-        if kind == "released":
+            wait_s = lost_s
+        elif kind == "released":
             times = unit["given"] - 4
             wait_s = min(2.0**times, LONGEST_PAUSE_S) if times >= 0 else 0.0
         else:
             base_s = unit["task"]["retry_delay_s"]
             base_s = self.retry_base_s if base_s is None else base_s
             wait_s = min(base_s * 2.0 ** (unit["failed"] + unit["node"] - 1), max(self.retry_cap_s, base_s))
+            wait_s = max(wait_s, lost_s) if kind == "node" else wait_s
         return self.now + wait_s if wait_s else 0.0
 
     def _for_others(self, unit: Thing) -> float:
@@ -613,9 +633,9 @@ class Reference:
         while client["holds"]:
             self._withdraw(next(iter(client["holds"].values())))
 
-    def _withdraw(self, unit: Thing, missed: bool = False) -> None:
+    def _withdraw(self, unit: Thing) -> None:
         self._unlease(unit, withdrawn=True)
-        self._end(unit, "released", missed=missed)
+        self._end(unit, "released")
 
     def _take_back(self, unit: Thing) -> None:
         self._unlease(unit)

@@ -64,7 +64,7 @@ pytestmark = pytest.mark.timeout(7_200 if LONG else 600)
 
 #: Small limits, so that a short run reaches them.
 RULES = Rules(
-    lease_s=8.0, max_work_failure=2, max_client_failure=3, max_lost=2, retry_base_s=1.0, retry_cap_s=4.0
+    lease_s=8.0, max_work_failure=2, max_client_failure=3, max_lost=3, retry_base_s=1.0, retry_cap_s=4.0
 )
 
 GROUPS = ("", "a", "b", "a, b")
@@ -908,6 +908,7 @@ def _report(id: WorkunitId, attempt: int | None, token: str | None, how: int) ->
         stderr_tail="",
         perf={},
         outputs=[],
+        ran=how % 2 == 0,  # of kind `node` the command ran; of others it says nothing
     )
 
 

@@ -42,9 +42,9 @@ def _undoubled(state: State, unit: Any) -> float:
 
 
 def _count_no_inputs(right: Any) -> Any:
-    def count(unit: Any, kind: str, *, was_kept: bool) -> None:
-        if kind != "input":
-            right(unit, kind, was_kept=was_kept)
+    def count(unit: Any, failure: Any, *, was_kept: bool) -> None:
+        if failure.kind != "input":
+            right(unit, failure, was_kept=was_kept)
 
     return count
 
@@ -63,6 +63,7 @@ def _in_order(state: State, level: Any, budget: Any) -> Any:
 QUICK = (
     Mutant("work given back pauses the fourth time", failure, "GIVEN_BACK_FREE", lambda _: 0),
     Mutant("max_failures", failure, "max_failures", lambda right: lambda *a: right(*a) + 1),
+    Mutant("max_lost", failure, "_max_lost", lambda right: lambda *a: right(*a) + 1),
     Mutant("an exchange renews leases", exchange, "seen", lambda _: _renew_nothing),
     Mutant("only the same outcome is a duplicate", report, "_same_outcome", never(True)),
     Mutant("a task that fails everywhere is bad", blame, "_is_the_tasks", never(False)),
@@ -79,6 +80,7 @@ QUICK = (
 )
 RARE = (
     Mutant("each pause before a retry is twice as long", failure, "_retry_delay_s", lambda _: _undoubled),
+    Mutant("what is lost again and again pauses", failure, "_lost_pause_s", never(0.0)),
     Mutant("blame taken back lets a client work", blame, "_let_back", lambda _: State.touch_client),
     Mutant("fair shares", checkout, "_in_turn", lambda _: _in_order),
     Mutant("inputs that cannot be fetched count", failure, "_count", _count_no_inputs),

@@ -81,6 +81,7 @@ def test_a_full_disk_spoils_success_and_excuses_failure_but_not_a_permanent_one(
         assert failure is not None
         assert failure.kind is FailureKind.NODE
         assert failure.out_of_reach, "room comes back with its directory: the client is fine"
+        assert failure.ran, "it may be the one that filled it"
         assert "no space left" in failure.message
     failure = judge_end(replace(GOOD, exit_code=42, disk_full=True), 0)
     assert failure is not None
@@ -109,6 +110,16 @@ def test_who_ran_well_while_another_filled_the_disk_is_given_back() -> None:
 def test_a_start_that_waits_for_room_in_vain_blames_no_client() -> None:
     assert judge_refusal(SpawnRefusal("disk", errno.ENOSPC, b"")).out_of_reach
     assert not judge_refusal(SpawnRefusal("spawn", errno.ENOSPC, b"")).out_of_reach
+
+
+def test_only_a_command_that_ran_may_have_ended_what_ran_it() -> None:
+    lost = judge_refusal(SpawnRefusal("executor", errno.EIO, b""))
+    assert (lost.kind, lost.ran, lost.out_of_reach) == (FailureKind.NODE, True, True)
+    assert report_of(("w", 1), "t", failure=lost)["ran"] is True
+    for stage, number in (("executor", errno.EAGAIN), ("spawn", errno.EIO), ("disk", errno.ENOSPC)):
+        refused = judge_refusal(SpawnRefusal(stage, number, b""))
+        assert (refused.kind, refused.ran) == (FailureKind.NODE, False)
+        assert "ran" not in report_of(("w", 1), "t", failure=refused)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,8 @@ async def test_an_executor_that_is_killed_takes_its_commands_along_and_is_replac
     executor = next(p for p in descendants(os.getpid()) if pid in descendants(p))
     os.kill(executor, signal.SIGKILL)
     report = await server.result(work)
-    assert report["kind"] == "node"
+    assert (report["kind"], report["ran"], report["out_of_reach"]) == ("node", True, True)
+    assert report["message"].startswith("the process that ran the command here was killed")
     await no_more(mark, 5.0)
     [work] = await server.add_task("true")
     assert (await server.result(work))["outcome"] == "done"

@@ -60,7 +60,9 @@ def test_a_new_client_gets_the_new_id_and_its_document(world: World) -> None:
 class TestIncarnations:
     """A restart under the same id."""
 
-    def test_L_02_everything_of_the_old_one_is_queued_at_once_without_blame(self, world: World) -> None:
+    def test_L_02_everything_of_the_old_one_is_queued_at_once_as_lost_without_blame(
+        self, world: World
+    ) -> None:
         client = world.client()
         world.submit(a_job().task("t", parts=2))
         units = [g.unit for g in world.checkout(want=2)]
@@ -73,7 +75,7 @@ class TestIncarnations:
             "t_2": "queued",
             "c1": "active-idle",
         }
-        assert [(u.failed, u.lost, u.given_back) for u in units] == [(0, 0, 1), (0, 0, 1)]
+        assert [(u.failed, u.lost, u.given_back) for u in units] == [(0, 1, 0), (0, 1, 0)]
         assert client.total_failed == 0
         assert len(world.checkout(want=9)) == 2
 

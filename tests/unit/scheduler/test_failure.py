@@ -3,6 +3,7 @@
 import pytest
 
 from awe_server.scheduler.blame import CLIENT_LIMIT_REASON, skip_workunit
+from awe_server.scheduler.checkout import Grant
 from awe_server.scheduler.failure import (
     GIVEN_BACK_BASE_S,
     GIVEN_BACK_CAP_S,
@@ -15,7 +16,7 @@ from awe_server.scheduler.jobs import resume_job, suspend_job
 from awe_server.scheduler.state import Client, Job, Task, Workunit
 from awe_server.scheduler.suspension import remove_client, suspend_client
 from awe_server.scheduler.views import job_document, task_document, unit_document
-from awe_server.scheduler.why import why_workunit
+from awe_server.scheduler.why import why_job, why_workunit
 from shared_models.ids import ClientId, WorkunitId
 from shared_models.limits import MAX_APPERROR_CHARS, MAX_NOTES_CHARS, MAX_SKIP_LIST
 from shared_models.states import ClientStatus, FailureKind, JobState, TaskState, WorkunitState
@@ -362,7 +363,7 @@ class TestBlackHole:
 class TestLost:
     """A lease that ran out."""
 
-    def test_L_08_it_has_its_own_limit_and_no_delay(self, world: World) -> None:
+    def test_L_08_it_has_its_own_limit_and_no_delay_at_first(self, world: World) -> None:
         job, unit = start(world)
         client = world.state.clients[ClientId("c1")]
         for n in range(1, 6):
@@ -371,6 +372,8 @@ class TestLost:
             assert (unit.failed, unit.lost) == (0, n)
             if n < 5:
                 assert changed(world.state.take()) == {"t": "in-progress", "t_0": "queued", "c1": "offline"}
+                if n > 1:
+                    world.pass_s(unit.due_s - world.now_s)
                 world.exchange()
                 assert world.take() is unit
         assert job.state is JobState.SUSPEND
@@ -389,6 +392,143 @@ class TestLost:
         world.pass_s(1000)
         resume_job(world.state, world.ctx, job.id)
         assert job.state is JobState.IN_PROGRESS
+
+    def test_L_08_from_the_second_loss_on_there_is_a_pause_that_may_be_longer_each_time(
+        self, world: World, stored: Stored
+    ) -> None:
+        _, unit = start(world)
+        pauses_s = []
+        for n in range(1, 5):
+            world.pass_s(60)
+            pauses_s.append(unit.due_s - world.now_s if unit.due_s else 0.0)
+            if n > 1:
+                said = f"lost with its client {n} time(s), or with what runs commands there: retry in "
+                assert why_workunit(world.state, world.ctx, unit.id)[0]["reason"].startswith(said)
+                assert world.reloaded(stored).workunits[unit.id].due_s == unit.due_s
+            world.pass_s(pauses_s[-1])
+            world.exchange()
+            assert world.take() is unit
+        assert pauses_s[0] == 0.0
+        for pause_s, most_s in zip(pauses_s[1:], (30, 120, 300), strict=True):
+            assert 0 < pause_s <= most_s
+
+
+class TestPoison:
+    """Work that takes along who carries it out is bounded, and lets its neighbours through."""
+
+    REASON = "the process that ran the command here was killed"
+
+    def test_L_02_what_kills_its_client_again_and_again_is_suspended(self, world: World) -> None:
+        job, unit = start(world)
+        client = world.state.clients[ClientId("c1")]
+        for n in range(1, world.state.rules.max_lost + 1):
+            assert job.state is JobState.IN_PROGRESS
+            world.client(incarnation=f"again{n}")
+            assert (unit.failed, unit.lost, unit.given_back) == (0, n, 0)
+            if n < world.state.rules.max_lost:
+                world.pass_s(unit.due_s - world.now_s if unit.due_s else 0.0)
+                world.client(incarnation=f"again{n}")
+                assert world.take() is unit
+        assert (job.state, unit.state) == (JobState.SUSPEND, WorkunitState.SUSPEND)
+        assert job.notes == (
+            f"workunit {unit.id} was lost with its client 5 time(s). msg from client: client restarted"
+        )
+        assert (client.total_failed, client.blamed, client.suspended) == (0, {}, False)
+
+    def test_a_client_that_ends_in_good_order_counts_for_nothing(self, world: World) -> None:
+        job, unit = start(world)
+        for n in range(1, 2 * world.state.rules.max_lost):
+            if n % 2:
+                world.exchange(leaving=True)
+            else:
+                world.release(unit)
+            world.state.clients[ClientId("c1")].incarnation = ""
+            world._requests.clear()
+            world.client()
+            assert (unit.failed, unit.lost) == (0, 0)
+            world.pass_s(300)
+            world.client()
+            assert world.take() is unit
+        assert job.state is JobState.IN_PROGRESS
+
+    def test_a_failure_of_who_was_restarted_is_no_loss(self, world: World) -> None:
+        _, unit = start(world)
+        failed = a_report(unit, outcome="failed", kind=K.COMMAND, exit_code=1)
+        world.client(incarnation="again")
+        assert unit.lost == 1
+        assert world.report(failed) == "accepted"
+        assert (unit.failed, unit.lost) == (1, 0)
+
+    def test_what_ends_its_machine_while_it_runs_is_suspended_soon(self, world: World) -> None:
+        job, unit = start(world)
+        client = world.state.clients[ClientId("c1")]
+        for n in range(1, world.state.rules.max_lost + 1):
+            assert job.state is JobState.IN_PROGRESS
+            world.fail(unit, K.NODE, message=self.REASON, ran=True)
+            assert (unit.failed, unit.lost, unit.node_failures) == (0, n, n)
+            if n < world.state.rules.max_lost:
+                pause_s = unit.due_s - world.now_s
+                assert 2 ** (n - 1) <= pause_s <= (1, 30, 120, 300)[n - 1]
+                world.pass_s(pause_s)
+                assert world.take() is unit
+        assert job.state is JobState.SUSPEND
+        gave_up = "given up after 5 attempts that ended with their client, or with what ran them there"
+        assert job.notes == f"workunit {unit.id} {gave_up}, the last: {self.REASON}"
+        assert (client.blamed, client.suspended) == ({}, False)
+
+    def test_its_neighbours_put_no_client_aside(self, world: World) -> None:
+        world.client()
+        world.submit(a_job().task("t", parts=8))
+        for grant in world.checkout(want=8):
+            world.fail(grant.unit, K.NODE, ran=True)
+        assert not world.state.clients[ClientId("c1")].suspended
+
+    def test_a_machine_that_cannot_start_it_does_not_count_so(self, world: World) -> None:
+        _, unit = start(world)
+        world.fail(unit, K.NODE)
+        assert (unit.lost, unit.node_failures) == (0, 1)
+        world.pass_s(1)
+        world.take()
+        world.fail(unit, K.COMMAND, ran=True)
+        assert (unit.lost, unit.failed) == (0, 1)
+
+    def test_resume_forgives(self, world: World) -> None:
+        job, unit = start(world)
+        unit.lost = 4
+        world.fail(unit, K.NODE, ran=True)
+        assert job.state is JobState.SUSPEND
+        resume_job(world.state, world.ctx, job.id)
+        assert (unit.lost, unit.node_failures) == (0, 0)
+
+    @pytest.mark.parametrize("dies", ["client", "executor"])
+    def test_neighbours_on_the_only_client_get_through(self, world: World, dies: str) -> None:
+        """The poison ends whoever runs beside it, at once; the others need 20 s each."""
+        world.client()
+        poison = world.submit(a_job().task("t"))
+        others = [world.submit(a_job().task("t")) for _ in range(6)]
+        running: list[Grant] = []
+        began: dict[str, float] = {}
+        for n in range(2_000):
+            world.exchange()
+            for grant in world.checkout(want=8):
+                running.append(grant)
+                began[grant.workunit_id] = world.now_s
+            if any(grant.task.job is poison for grant in running):
+                for grant in running:
+                    if dies == "executor":
+                        world.fail(grant.unit, K.NODE, ran=True)
+                running.clear()
+                if dies == "client":
+                    world.client(incarnation=f"killed-{n}")
+                    world.client(incarnation="i1")
+                    world._requests.clear()
+            for grant in [g for g in running if world.now_s - began[g.workunit_id] >= 20]:
+                world.done(grant.unit)
+                running.remove(grant)
+            world.pass_s(0.5)
+        assert poison.state is JobState.SUSPEND
+        assert why_job(world.state, world.ctx, poison.id)
+        assert [job.state for job in others] == [JobState.COMPLETED] * 6
 
 
 class TestReleased:
@@ -468,11 +608,10 @@ class TestReleased:
 
     def test_a_result_of_who_was_restarted_counts_also_during_the_pause(self, world: World) -> None:
         job, unit = start(world)
-        for number in range(GIVEN_BACK_FREE + 1):
-            report = a_report(unit)
-            world.client(incarnation=f"again{number}")
-            if number < GIVEN_BACK_FREE:
-                assert world.take() is unit
+        world.client(incarnation="again")
+        assert world.take() is unit
+        report = a_report(unit)
+        world.client(incarnation="once more")
         assert unit.due_s > world.now_s
         assert world.report(report) == "accepted"
         assert job.state is JobState.COMPLETED

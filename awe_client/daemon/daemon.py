@@ -114,7 +114,8 @@ class Daemon:
     async def run(self) -> int:
         """Work until told to stop.
 
-        Raises WorkRootUnusable, EngineMissing, and AweError when the server refuses us.
+        Raises WorkRootUnusable, WorkRootLost if another daemon takes the directory meanwhile, EngineMissing,
+        and AweError when the server refuses us.
         """
         self._root.open()
         try:
@@ -143,6 +144,7 @@ class Daemon:
         work_over = asyncio.ensure_future(self._done_working.wait())
         try:
             await asyncio.wait((loop, work_over), return_when=asyncio.FIRST_COMPLETED)
+            self._root.require_ours()
             if not loop.done():
                 await asyncio.wait((loop,), timeout=self._delivery_s())
             if loop.done():
@@ -164,9 +166,14 @@ class Daemon:
         return DELIVER_HURRIED_S if self._hurried else DELIVER_S
 
     async def _shut(self) -> None:
+        """End all that is ours, and nothing of another daemon that has taken the directory."""
+        has_root = self._root.is_ours()
+        if not has_root:
+            self._spool.abandon()
         await self._executors.stop()
         await self._commands.close()
-        await self._containers.close()
+        if has_root:
+            await self._containers.close()
         await self._workshop.close()
         await self._loop.close()
         await self._cache.close()
@@ -231,6 +238,8 @@ class Daemon:
                 self._busy_at = now
             elif idle_s and now - self._busy_at >= idle_s:
                 self.drain("idle")
+            if not self._root.is_ours():
+                self._done_working.set()
             if now - shown >= ALIVE_S:
                 self._root.show_life()
                 shown = now

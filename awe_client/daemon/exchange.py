@@ -107,7 +107,9 @@ class ExchangeLoop:
         self._news.set()
 
     async def run(self) -> None:
-        """Live. Raises AweError if the server refuses the registration of a client that holds nothing."""
+        """Live. Raises AweError if the server refuses the registration of a client that holds nothing;
+        WorkRootLost.
+        """
         if known_s := self._root.recall_lease_s():
             self._set_lease(known_s)
         await self._register()
@@ -197,6 +199,7 @@ class ExchangeLoop:
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""
         log.warning("registration_lost", extra={"error": str(exc)})
+        self._root.require_ours()  # else we would take it from the daemon that has taken our directory
         if self._registrations_lost:
             await asyncio.sleep(jittered_delay_s(self._registrations_lost, base_s=1.0, cap_s=30.0))
         self._registrations_lost += 1
@@ -209,6 +212,8 @@ class ExchangeLoop:
             await asyncio.sleep(GATHER_S)
         self._news.clear()
         await self._write_reports()
+        # Who takes our directory ends our commands: that is no failure of theirs.
+        self._root.require_ours()
         reports = self._some_reports()
         want, free, trouble = self._port.want_and_free()
         self._request_id += 1

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class ExecutorPool:
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
         self._restarts: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._next_look: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Start the processes."""
@@ -105,7 +105,7 @@ class ExecutorPool:
         self._group = await asyncio.to_thread(make, self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
             await self._start_helper()
-        self._watching = asyncio.ensure_future(self._watch())
+        self._look_later()
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -129,8 +129,8 @@ class ExecutorPool:
         """End the processes and everything they run; some seconds at most, whatever state they are in."""
         self._stopping = True
         await asyncio.gather(*self._restarts, return_exceptions=True)
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
         for helper in self._helpers:
             helper.close()
         await asyncio.gather(*(asyncio.to_thread(helper.wait) for helper in self._helpers))
@@ -161,14 +161,21 @@ class ExecutorPool:
             self._group = None
             await asyncio.to_thread(group.end)
 
-    async def _watch(self) -> None:
+    def _look_later(self) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
         """Let helpers go on that were stopped; start those that could not be started when they were lost."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            for helper in self._helpers:
-                helper.let_go_on()
-            if len(self._helpers) + len(self._restarts) < self._count:
-                await self._start_another()
+        for helper in self._helpers:
+            helper.let_go_on()
+        if len(self._helpers) + len(self._restarts) < self._count and not self._stopping:
+            self._in_background(self._start_another())
+        self._look_later()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
 
     def _ended(self, key: int) -> None:
         self._of_key.pop(key, None)
@@ -179,9 +186,7 @@ class ExecutorPool:
             return
         log.error("executor_lost", extra={"pid": helper.pid, "commands": len(helper.commands)})
         self._helpers.remove(helper)
-        task = asyncio.ensure_future(self._replace(helper))
-        self._restarts.add(task)
-        task.add_done_callback(self._restarts.discard)
+        self._in_background(self._replace(helper))
 
     async def _replace(self, helper: "_Helper") -> None:
         await asyncio.to_thread(helper.wait)
@@ -193,7 +198,7 @@ class ExecutorPool:
             await self._start_another()
 
     async def _start_another(self) -> None:
-        """Start a helper in the place of one that was lost; `_watch` does it if this machine cannot now."""
+        """Start a helper in the place of one that was lost; `_look` does it if this machine cannot now."""
         try:
             await self._start_helper()
         except OSError as exc:

@@ -27,6 +27,12 @@ class WorkRootBusy(WorkRootUnusable):
     code = "work_root_busy"
 
 
+class WorkRootLost(WorkRootUnusable):
+    """Another awe-client has taken this work directory: somebody removed its file `lock`."""
+
+    code = "work_root_lost"
+
+
 class WorkRoot:
     """The directory of one daemon: `lock`, `awe-client-work`, `client-id`, `alive`, `lease`, `control-group`,
     `spool/`, `cache/`, `images/`, `fresh/` and `attempts/`.
@@ -34,8 +40,11 @@ class WorkRoot:
     Files are removed in it, so it must be ours: `awe-client-work` marks a directory that was empty when a
     daemon first used it, and any other that is not empty is refused.
 
-    The lock is the kernel's (flock): it goes with the process, however that ends. The incarnation is drawn
-    anew for every start; by it the server tells a restarted client from one whose packets were late.
+    The lock is the kernel's (flock): it goes with the process, however that ends. If somebody removes its
+    file, as those do who tidy /tmp, `is_ours` takes it anew, unless another daemon was faster.
+
+    The incarnation is drawn anew for every start; by it the server tells a restarted client from one whose
+    packets were late.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,12 +67,11 @@ class WorkRoot:
     def _open(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._require_ours()
-        self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_fd = self._take_lock()
         except BlockingIOError:
-            self.close()
             raise WorkRootBusy(f"another awe-client uses {self.path}; give each its own --work") from None
+        self._require_plain()
         (self.path / MARK).write_text(_MARK_TEXT, encoding="ascii")
         for folder in (self.spool, self.cache, self.images, self.fresh, self.attempts):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -73,10 +81,63 @@ class WorkRoot:
             self.adopt(str(uuid.uuid4()))
         self.show_life()
 
+    def _take_lock(self) -> int:
+        """Raises BlockingIOError if another daemon has it; OSError."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def _require_plain(self) -> None:
+        """Whoever opens a FIFO waits for another one who does."""
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if not (entry.is_file() or entry.is_dir()):
+                    raise WorkRootUnusable(
+                        f"--work {self.path}: {entry.name} is neither a file nor a directory; remove it"
+                    )
+
+    def is_ours(self) -> bool:
+        """Whether no other daemon has taken the directory meanwhile. What cannot be seen now may be later."""
+        mine = os.fstat(self._lock_fd)
+        try:
+            there = os.stat(self.path / "lock")
+            if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+                return True
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return True
+        try:
+            fresh = self._take_lock()
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        os.close(self._lock_fd)
+        self._lock_fd = fresh
+        return True
+
+    def require_ours(self) -> None:
+        """Raises WorkRootLost."""
+        if not self.is_ours():
+            raise WorkRootLost(
+                f"another awe-client has taken {self.path}, whose file `lock` was removed; this one ends"
+            )
+
     def show_life(self) -> None:
         """Touch `alive`: by its age others see that we live. A disk that refuses makes it old."""
         with contextlib.suppress(OSError):
-            (self.path / "alive").touch()
+            # Somebody may have put a FIFO there.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open(self.path / "alive", flags, 0o666)
+            try:
+                os.utime(fd)
+            finally:
+                os.close(fd)
 
     def _require_ours(self) -> None:
         """Touch nothing in a directory in which we might remove what somebody else has put there."""

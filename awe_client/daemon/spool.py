@@ -11,8 +11,10 @@ The lines hold lease tokens: the file is private to its user.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,10 @@ import orjson
 
 from awe_client.daemon.attempt import AttemptKey
 from awe_client.daemon.disk import BeforeRemoval
-from shared_models.messages import ReportMessage
+from awe_client.daemon.identity import WorkRootUnusable
+from shared_models.errors import InvalidDocument
+from shared_models.ids import WorkunitId
+from shared_models.messages import ReportMessage, check_report
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +37,8 @@ WRITE_AFTER_S = 0.2
 #: What the disk refused is written again so often, while it is open.
 WRITE_AGAIN_S = 2.0
 REWRITE_BYTES = 32 * 1024 * 1024
+#: What the system says of a directory, a link, a socket.
+_NOT_PLAIN = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
 
 
 class Spool:
@@ -50,11 +57,15 @@ class Spool:
         self._timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
+        self._is_abandoned = False
         self._refused: list[AttemptKey] = []  #: of these, what the disk did not take
 
     def open(self) -> list[AttemptKey]:
-        """Read what the last incarnation left; returns the attempts whose reports are still open."""
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Read what the last incarnation left; returns the attempts whose reports are still open.
+
+        Raises WorkRootUnusable if something else lies in the file's place.
+        """
+        self._fd = _open_plain(self._path)
         with open(self._fd, "rb", closefd=False) as file:
             for line in file:
                 if not line.endswith(b"\n"):
@@ -62,20 +73,33 @@ class Spool:
                 self._recall(line)
                 self._size += len(line)
         os.ftruncate(self._fd, self._size)
+        self._begin_anew()
         self._thread.submit(lambda: None)  # a thread now, for later this machine may start no more
         return list(self._durable)
 
-    def _recall(self, line: bytes) -> None:
+    def _begin_anew(self) -> None:
+        """In a file of our own: a daemon that has lost this folder to us, and does not know yet, may still
+        write into the one it has open.
+        """
         try:
-            fact = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            log.warning("spool_line_unreadable", extra={"path": str(self._path), "offset": self._size})
-            return
-        if "r" in fact:
-            report = fact["r"]
-            self._durable[report["work"], report["attempt"]] = report
-        else:
-            self._durable.pop((fact["a"][0], fact["a"][1]), None)
+            self._replace(self._open_lines())
+        except OSError as exc:
+            log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
+
+    def _recall(self, line: bytes) -> None:
+        """Pass over what is no line of ours: nothing that a server would refuse may hold up the others."""
+        try:
+            match orjson.loads(line):
+                case {"r": report}:
+                    check_report(report)
+                    self._durable[report["work"], report["attempt"]] = report
+                case {"a": [str(work), int(attempt)]}:
+                    self._durable.pop((WorkunitId(work), attempt), None)
+                case _:
+                    raise InvalidDocument("is no line of a spool")
+        except (orjson.JSONDecodeError, InvalidDocument) as exc:
+            where = {"path": str(self._path), "offset": self._size}
+            log.warning("spool_line_unreadable", extra={**where, "error": str(exc)})
 
     def add(self, report: ReportMessage) -> None:
         """Take a report; it is ready to be sent after the next flush, and soon on disk in any case."""
@@ -181,6 +205,10 @@ class Spool:
         """Whether reports wait for a flush."""
         return bool(self._fresh)
 
+    def abandon(self) -> None:
+        """Write nothing more: the folder is another daemon's now."""
+        self._is_abandoned = True
+
     async def end(self) -> None:
         """Write down what is left, however long the disk takes, and close the file."""
         await self.flush()
@@ -200,6 +228,8 @@ class Spool:
             self._fd = -1
 
     def _write(self, data: bytes, sync: bool, nothing_open: bool) -> None:
+        if self._is_abandoned:
+            return
         if nothing_open:
             self._before_removal()
             os.ftruncate(self._fd, 0)
@@ -219,13 +249,17 @@ class Spool:
 
     async def _rewrite(self) -> None:
         """Write only what is open into a new file, and put it in the place of the old one."""
-        data = b"".join(_line_of(report) for report in self._durable.values())
         try:
-            await self._in_thread(self._replace, data)
+            await self._in_thread(self._replace, self._open_lines())
         except OSError as exc:
             log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
 
+    def _open_lines(self) -> bytes:
+        return b"".join(_line_of(report) for report in self._durable.values())
+
     def _replace(self, data: bytes) -> None:
+        if self._is_abandoned:
+            return
         temporary = self._path.with_suffix(".part")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -243,6 +277,20 @@ class Spool:
         os.close(folder)
         os.close(self._fd)
         self._fd, self._size = fd, len(data)
+
+
+def _open_plain(path: Path) -> int:
+    """Open a file for reading and writing, or make it; no link is followed, and nobody waited for."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    except OSError as exc:
+        if exc.errno not in _NOT_PLAIN:
+            raise
+    raise WorkRootUnusable(f"{path}: is no regular file; remove it")
 
 
 def _line_of(report: ReportMessage) -> bytes:

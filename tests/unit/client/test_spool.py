@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pytest
 
 from awe_client.daemon import spool as spool_module
+from awe_client.daemon.identity import WorkRootUnusable
 from awe_client.daemon.spool import Spool
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
+
+JOB = "5e4f3c2b-1a09-4d8c-b7a6-958473625140"
+A, B, C, KEEP, LAST, WITHDRAWN = (f"{JOB}_{name}_1" for name in ("a", "b", "c", "keep", "last", "withdrawn"))
 
 
 def a_report(work: str, attempt: int = 1, **more: Any) -> Any:
@@ -31,12 +36,12 @@ async def test_a_report_is_ready_only_after_it_is_durable(
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(fd))
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
-    spool.add(a_report("b"))
+    spool.add(a_report(A))
+    spool.add(a_report(B))
     assert spool.ready() == []
     assert spool.has_fresh
     await spool.flush()
-    assert [r["work"] for r in spool.ready()] == ["a", "b"]
+    assert [r["work"] for r in spool.ready()] == [A, B]
     assert len(synced) == 1
     spool.close()
 
@@ -52,22 +57,22 @@ async def test_L_05_a_slow_disk_is_waited_for_no_longer_than_said(
 
     monkeypatch.setattr(os, "fdatasync", hanging)
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
-    spool.add(a_report("withdrawn"))
+    spool.add(a_report(A))
+    spool.add(a_report(WITHDRAWN))
     assert not await spool.flush(0.05)
-    spool.add(a_report("b"))
-    spool.acknowledge(("withdrawn", 1))
+    spool.add(a_report(B))
+    spool.acknowledge((WITHDRAWN, 1))
     assert (spool.ready(), spool.is_empty) == ([], False)
-    assert spool.unwritten == [("a", 1), ("b", 1)]
+    assert spool.unwritten == [(A, 1), (B, 1)]
     written = asyncio.Event()
     spool.when_written(written.set)
     slow.set()
     await written.wait()
     assert await spool.flush(20.0)
-    assert [r["work"] for r in spool.ready()] == ["a", "b"]
+    assert [r["work"] for r in spool.ready()] == [A, B]
     await spool.end()
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1), ("b", 1)]
+    assert again.open() == [(A, 1), (B, 1)]
     again.close()
 
 
@@ -75,40 +80,112 @@ async def test_open_reports_are_found_by_the_next_incarnation_and_acknowledged_o
     tmp_path: Path,
 ) -> None:
     spool = opened(tmp_path)
-    for name in "abc":
+    for name in (A, B, C):
         spool.add(a_report(name))
     await spool.flush()
-    spool.acknowledge(("b", 1))
+    spool.acknowledge((B, 1))
     await spool.flush()
     # No close: as after kill -9.
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1), ("c", 1)]
+    assert again.open() == [(A, 1), (C, 1)]
     spool.close()
     again.close()
 
 
 async def test_D_04_a_torn_line_is_cut_off_and_an_unreadable_one_passed_over(tmp_path: Path) -> None:
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
+    spool.add(a_report(A))
     await spool.flush()
     path = tmp_path / "reports.log"
     whole = path.read_bytes()
-    path.write_bytes(whole + b"\0\0\0\n" + whole.replace(b'"a"', b'"b"') + b'{"r": {"work": "tor')
+    path.write_bytes(whole + b"\0\0\0\n" + whole.replace(A.encode(), B.encode()) + b'{"r": {"work": "tor')
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1), ("b", 1)]
-    again.add(a_report("c"))
+    assert again.open() == [(A, 1), (B, 1)]
+    again.add(a_report(C))
     await again.flush()
     third = Spool(tmp_path)
-    assert third.open() == [("a", 1), ("b", 1), ("c", 1)]
+    assert third.open() == [(A, 1), (B, 1), (C, 1)]
     for one in (spool, again, third):
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "5",
+        "null",
+        '"text"',
+        "[]",
+        "{}",
+        '{"r": {}}',
+        '{"r": null}',
+        '{"a": 5}',
+        '{"a": [1]}',
+        '{"a": [[], {}]}',
+        '{"r": {"work": ["x"], "attempt": 1, "token": "t", "outcome": "done"}}',
+        '{"r": {"work": "no workunit", "attempt": 1, "token": "t", "outcome": "done"}}',
+        f'{{"r": {{"work": "{B}", "attempt": -1, "token": "t", "outcome": "done"}}}}',
+        f'{{"r": {{"work": "{B}", "attempt": 1, "token": "t", "outcome": "done", "stdout_tail": 5}}}}',
+        "[" * 5000,
+    ],
+)
+async def test_D_04_a_line_that_says_nothing_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    """Whoever wrote it: the client starts, and no server refuses it and what else is in the spool."""
+    spool = opened(tmp_path)
+    spool.add(a_report(A))
+    await spool.flush()
+    path = tmp_path / "reports.log"
+    path.write_bytes(line.encode() + b"\n" + path.read_bytes() + line.encode() + b"\n")
+    again = Spool(tmp_path)
+    assert again.open() == [(A, 1)]
+    assert caplog.text.count("spool_line_unreadable") == 2
+    for one in (spool, again):
+        one.close()
+
+
+@pytest.mark.parametrize("what", ["fifo", "directory", "link", "socket"])
+def test_what_is_no_file_in_its_place_is_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "reports.log"
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what == "link":
+        path.symlink_to("elsewhere")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    with pytest.raises(WorkRootUnusable, match=r"reports\.log: is no regular file"):
+        Spool(tmp_path).open()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_a_daemon_that_has_lost_its_folder_changes_nothing_of_the_next_ones(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.add(a_report(A))
+    await first.flush()
+    second = opened(tmp_path)
+    second.add(a_report(B))
+    await second.flush()
+    first.add(a_report(C))
+    await first.flush()
+    first.abandon()
+    for name in (A, C):
+        first.acknowledge((name, 1))
+    await first.end()
+    third = Spool(tmp_path)
+    assert third.open() == [(A, 1), (B, 1)]
+    for one in (second, third):
         one.close()
 
 
 async def test_the_file_is_emptied_when_nothing_is_open(tmp_path: Path) -> None:
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
+    spool.add(a_report(A))
     await spool.flush()
-    spool.acknowledge(("a", 1))
+    spool.acknowledge((A, 1))
     assert spool.is_empty
     await spool.flush()
     assert (tmp_path / "reports.log").stat().st_size == 0
@@ -120,17 +197,17 @@ async def test_a_large_file_is_written_anew_with_what_is_open(
 ) -> None:
     monkeypatch.setattr(spool_module, "REWRITE_BYTES", 10_000)
     spool = opened(tmp_path)
-    spool.add(a_report("keep"))
+    spool.add(a_report(KEEP))
     for i in range(100):
         spool.add(a_report(f"w{i}", stdout_tail="x" * 100))
     await spool.flush()
     for i in range(100):
         spool.acknowledge((f"w{i}", 1))
-    spool.add(a_report("last"))
+    spool.add(a_report(LAST))
     await spool.flush()
     assert (tmp_path / "reports.log").stat().st_size < 1000
     again = Spool(tmp_path)
-    assert again.open() == [("keep", 1), ("last", 1)]
+    assert again.open() == [(KEEP, 1), (LAST, 1)]
     spool.close()
     again.close()
 
@@ -139,7 +216,7 @@ async def test_a_full_disk_does_not_hold_results_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
+    spool.add(a_report(A))
     await spool.flush()
 
     def full(*_: object) -> int:
@@ -147,14 +224,14 @@ async def test_a_full_disk_does_not_hold_results_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        spool.add(a_report("b"))
+        spool.add(a_report(B))
         await spool.flush()
-    assert [r["work"] for r in spool.ready()] == ["a", "b"]
+    assert [r["work"] for r in spool.ready()] == [A, B]
     assert "spool_not_written" in caplog.text
-    spool.add(a_report("c"))
+    spool.add(a_report(C))
     await spool.flush()
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1), ("b", 1), ("c", 1)]
+    assert again.open() == [(A, 1), (B, 1), (C, 1)]
     spool.close()
     again.close()
 
@@ -175,14 +252,14 @@ async def test_what_a_full_disk_refused_is_written_again_while_it_is_open(
 
     monkeypatch.setattr(os, "pwrite", full_for_a_moment)
     spool = opened(tmp_path)
-    spool.add(a_report("a"))
+    spool.add(a_report(A))
     spool.add(a_report("told meanwhile"))
     await spool.flush()
-    assert [r["work"] for r in spool.ready()] == ["a", "told meanwhile"]
+    assert [r["work"] for r in spool.ready()] == [A, "told meanwhile"]
     spool.acknowledge(("told meanwhile", 1))
-    await eventually(lambda: b'"a"' in (tmp_path / "reports.log").read_bytes())
+    await eventually(lambda: A.encode() in (tmp_path / "reports.log").read_bytes())
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1)]
+    assert again.open() == [(A, 1)]
     await spool.flush()
     done = tries
     await asyncio.sleep(0.2)
@@ -200,11 +277,11 @@ async def test_what_a_full_disk_refused_is_tried_once_more_at_the_end(
     spool = opened(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        spool.add(a_report("a"))
+        spool.add(a_report(A))
         await spool.flush()
     await spool.end()
     again = Spool(tmp_path)
-    assert again.open() == [("a", 1)]
+    assert again.open() == [(A, 1)]
     again.close()
 
 

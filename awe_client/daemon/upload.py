@@ -31,10 +31,10 @@ class Upload:
         """Send what the server does not have. Raises AweError, OSError."""
         return await self._upload.attempt(server, self._body)
 
-    async def _unfinished(self, server: AsyncAweClient) -> int:
+    async def _unfinished(self, server: AsyncAweClient, size: int) -> int:
         attempt = self._attempt
         return await server.unfinished_output(
-            self._node, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token
+            self._node, workunit_id=attempt.id, attempt=attempt.number, token=attempt.token, size=size
         )
 
     async def _put(self, server: AsyncAweClient, body: CountedBody, offset: int) -> Stored:

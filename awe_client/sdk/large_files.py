@@ -8,13 +8,11 @@ from awe_client.sdk.backoff import jittered_delay_s
 from awe_client.sdk.bodies import CountedBody, FileBody, Progress
 from awe_client.sdk.download import known_of
 from awe_client.sdk.replies import view
-from awe_client.sdk.resuming import Resumed
+from awe_client.sdk.resuming import LARGE_BYTES, LENGTH_HEADER, Resumed
 from awe_client.sdk.transport import Params, Transport
 from shared_models.errors import AweError, Unavailable
-from shared_models.limits import MIB
 from shared_models.views import NodeView, Unfinished
 
-LARGE_BYTES = 8 * MIB  #: from here on an upload is worth more requests
 TRIES = 6  #: in a row that brought nothing
 #: How long an empty node stays, if whoever was to fill it is gone.
 ABANDONED_AFTER = "1D"
@@ -88,8 +86,10 @@ class LargeFile:
             raise Unavailable(f"{self._source} arrived with other bytes than it has")
         return node
 
-    async def _unfinished(self) -> int:
-        found = await self._transport.call("GET", self._path, params={"unfinished": True})
+    async def _unfinished(self, size: int) -> int:
+        found = await self._transport.call(
+            "GET", self._path, params={"unfinished": True}, headers={LENGTH_HEADER: str(size)}
+        )
         self._offset = view(Unfinished, found).offset
         return self._offset
 

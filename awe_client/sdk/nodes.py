@@ -15,6 +15,7 @@ from awe_client.sdk.download_errors import DownloadCorrupt
 from awe_client.sdk.http_source import http_opener
 from awe_client.sdk.large_files import ABANDONED_AFTER, LargeFile, is_large
 from awe_client.sdk.replies import Page, view
+from awe_client.sdk.resuming import LENGTH_HEADER
 from awe_client.sdk.transport import Params, Transport, path_segment, raise_for_error
 from shared_models.errors import AweError, ServerUnreachable
 from shared_models.views import IndexView, NodeView, Stored, Unfinished
@@ -122,13 +123,16 @@ class NodeCalls:
         fact = await self._transport.call("PUT", _path(node_id), params=params, content=body, headers=headers)
         return view(Stored, fact)
 
-    async def unfinished_output(self, node_id: str, *, workunit_id: str, attempt: int, token: str) -> int:
+    async def unfinished_output(
+        self, node_id: str, *, workunit_id: str, attempt: int, token: str, size: int = 0
+    ) -> int:
         """How many bytes the server has of an attempt's upload that was cut; it waits for no more of it.
 
-        Raises LeaseLost unless the caller holds the attempt.
+        `size`: of the whole file. Raises LeaseLost unless the caller holds the attempt, and NoSpace,
+        QuotaExceeded, TooLarge if the rest of it does not fit.
         """
         params: Params = {"unfinished": True, "work": workunit_id, "attempt": attempt}
-        headers = {"Awe-Lease": token}
+        headers = {"Awe-Lease": token, LENGTH_HEADER: str(size)}
         found = await self._transport.call("GET", _path(node_id), params=params, headers=headers)
         return view(Unfinished, found).offset
 

@@ -5,6 +5,11 @@ from typing import Generic, TypeVar
 
 from awe_client.sdk.bodies import CountedBody, Rest
 from shared_models.errors import Conflict
+from shared_models.limits import MIB
+
+LARGE_BYTES = 8 * MIB  #: from here on an upload is worth more requests
+#: Says how large the upload will be of which is asked how far it came.
+LENGTH_HEADER = "Awe-Upload-Length"
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -13,13 +18,14 @@ T = TypeVar("T")
 class Resumed(Generic[S, T]):
     """One upload: `attempt` it until it succeeds.
 
-    `ask` says how many bytes are there of what was cut, `put` sends a body that begins at an offset; each is
+    `ask` is given the size of the whole, says how many bytes are there of what was cut, and raises what the
+    upload would be refused with, `put` sends a body that begins at an offset; each is
     given the server of this try. `moved` is called when a try finds that the ones before brought bytes.
     """
 
     def __init__(
         self,
-        ask: Callable[[S], Awaitable[int]],
+        ask: Callable[[S, int], Awaitable[int]],
         put: Callable[[S, CountedBody, int], Awaitable[T]],
         moved: Callable[[], object],
     ) -> None:
@@ -31,7 +37,10 @@ class Resumed(Generic[S, T]):
 
     async def attempt(self, server: S, body: CountedBody) -> T:
         """Send what the server does not have. Raises AweError, OSError."""
-        offset = await self._ask(server) if self._was_tried else 0
+        # A refusal that comes while a body is sent may be lost with the connection.
+        is_asked = self._was_tried or body.size >= LARGE_BYTES
+        there = await self._ask(server, body.size) if is_asked else 0
+        offset = there if self._was_tried else 0  # whatever is there of others may have other bytes
         if offset > body.size:  # of another file
             offset = 0
         self._was_tried = True

@@ -3,11 +3,13 @@
 HEAD is GET without the body; a slash at the end of a path means nothing (Shock's clients send `/node/`);
 no browser guesses types; a page of another site cannot make a browser change or read anything here; whatever
 nobody expected becomes a 500 with an incident id. A server that may not lead any more lets nobody in and no
-answer out: what it knows may be of yesterday.
+answer out: what it knows may be of yesterday. Who is refused before all of a body came is given the time to
+see that, and no more: then the connection is closed.
 """
 
 from collections.abc import Callable
 
+import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from awe_server.api.envelope import refused
@@ -20,6 +22,12 @@ _SHOWN_BYTES = 100
 _EXCHANGE = "/exchange"  #: means the same when it is repeated
 #: What is answered whoever leads.
 _ALWAYS = frozenset({"/health"})
+#: A body of which no more is announced is cheaper to take in than a new connection.
+_SMALL_BYTES = 64 * 1024
+#: So much of a body that nobody wants is taken in, for so long: closing at once could destroy the answer.
+_DRAIN_BYTES = 4 * 1024 * 1024
+_DRAIN_S = 2.0
+_CLOSE = (b"connection", b"close")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
@@ -31,13 +39,47 @@ class _Withheld(Exception):
     """The answer may not leave."""
 
 
+class _Body:
+    """The body of one request as it comes."""
+
+    __slots__ = ("_receive", "is_over")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self.is_over = _is_small(scope)  #: no more of it has to be waited for
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self.is_over = True
+        return message
+
+    async def drain(self) -> None:
+        """Take in what is on its way, up to a bound."""
+        seen = 0
+        with anyio.move_on_after(_DRAIN_S):
+            while not self.is_over and seen < _DRAIN_BYTES:
+                seen += len((await self()).get("body", b""))
+
+
+def _is_small(scope: Scope) -> bool:
+    headers = dict(scope["headers"])
+    if b"transfer-encoding" in headers:
+        return False
+    length = headers.get(b"content-length", b"0")
+    return length.isdigit() and int(length) <= _SMALL_BYTES
+
+
 class _Reply:
     """What is sent for one request, as long as it may be said."""
 
-    __slots__ = ("_head", "_send", "in_doubt", "is_started", "is_withheld")
+    __slots__ = ("_body", "_head", "_is_early", "_send", "in_doubt", "is_started", "is_withheld")
 
-    def __init__(self, send: Send, head: bool, in_doubt: Callable[[], bool]) -> None:
+    def __init__(self, send: Send, body: _Body, head: bool, in_doubt: Callable[[], bool]) -> None:
         self._send = send
+        self._body = body
+        self._is_early = False  #: it began before the body was there
         self._head = head
         self.in_doubt = in_doubt
         self.is_started = False
@@ -54,9 +96,15 @@ class _Reply:
         """Send a message, whoever leads."""
         if message["type"] == "http.response.start":
             self.is_started = True
-            message["headers"] = [*message["headers"], _NOSNIFF]
+            self._is_early = not self._body.is_over
+            more = (_NOSNIFF, _CLOSE) if self._is_early else (_NOSNIFF,)
+            message["headers"] = [*message["headers"], *more]
         elif self._head:
             message["body"] = b""
+        if self._is_early and message["type"] == "http.response.body" and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
 
@@ -81,7 +129,8 @@ class Front:
             "path": scope["path"].rstrip("/") or "/",
             "state": {**scope.get("state", {}), "head": head},
         }
-        reply = _Reply(send, head, _never if scope["path"] in _ALWAYS else self._in_doubt)
+        receive = _Body(scope, receive)
+        reply = _Reply(send, receive, head, _never if scope["path"] in _ALWAYS else self._in_doubt)
         problem = self._problem(scope)
         if problem or reply.in_doubt():
             error = Forbidden(problem) if problem else LeadInDoubt()

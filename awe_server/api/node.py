@@ -222,15 +222,22 @@ async def get_node(
     caller: Asking,
     query: Annotated[NodeParameters, Query()],
     awe_lease: Annotated[str, Header(description="the attempt's token")] = "",
+    awe_upload_length: Annotated[
+        int, Header(ge=0, le=2**63 - 1, description="with unfinished: bytes of the whole file; must fit")
+    ] = 0,
 ) -> Response:
     """`?download` gives the bytes; Range and If-Range are honoured, also within a part.
 
     `?unfinished`: `offset`, how many bytes are here of a file that is uploaded with `PUT ?offset=`; there it
-    goes on, and a former request for it is ended. With `work`, `attempt` and Awe-Lease: an attempt's output.
+    goes on, and a former request for it is ended. With Awe-Upload-Length it is refused as the rest of the
+    upload would be, so its sender knows before it sends. With `work`, `attempt` and Awe-Lease: an attempt's
+    output.
     """
     nodes = services.nodes
     if query.unfinished:
-        return ok({"offset": await _unfinished(services, caller, node_id, query, awe_lease)})
+        offset = await _unfinished(services, caller, node_id, query, awe_lease)
+        await nodes.require_room(awe_upload_length - offset)
+        return ok({"offset": offset})
     if query.work or query.attempt is not None:
         raise BadRequest("work and attempt belong to unfinished")
     if not (query.download or query.download_raw):

@@ -61,6 +61,11 @@ class NodeStore(NodeParts, NodeContents, NodeSubsets, NodeDeliveries):
         make_folder(self._root)
         return Usage(self._quota.used_bytes, self._quota.limit_bytes, free_bytes(self._root))
 
+    async def require_room(self, size: int) -> None:
+        """Raise NoSpace, QuotaExceeded or TooLarge if an upload of so many bytes would be refused."""
+        if size > 0:
+            await to_thread.run_sync(self._blobs.require, size)
+
     # ---- documents
 
     async def list(self, query: Query) -> Page:

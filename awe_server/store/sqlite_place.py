@@ -64,7 +64,7 @@ class Place:
             if found != known:
                 raise StoreCorrupt(
                     f"{path} was removed or replaced while this server used it: it stops, and confirms "
-                    "nothing more. Only what the file that is there holds is kept: restore a backup if there is none",
+                    "nothing more. What the file holds that is there now is kept; else restore a backup",
                     path=path,
                     detail="removed or replaced",
                 )

@@ -92,6 +92,7 @@ class ExecutorPool:
         self._group: ControlGroup | None = None
         self._group_in_use = False
         self._helpers: list[_Helper] = []
+        self._pids: set[int] = set()  # of all helpers from their birth until they are reaped
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
@@ -133,14 +134,14 @@ class ExecutorPool:
             self._next_look.cancel()
         for helper in self._helpers:
             helper.close()
-        await asyncio.gather(*(asyncio.to_thread(helper.wait) for helper in self._helpers))
+        await asyncio.gather(*(self._reap(helper) for helper in self._helpers))
         self._helpers = []
         await self._end_orphans()
         if self._group is not None:
             await asyncio.to_thread(self._group.end)
 
     async def _start_helper(self) -> None:
-        helper = await _Helper.start(self._folders, self._ended, self._lost)
+        helper = await _Helper.start(self._folders, self._pids, self._ended, self._lost)
         if self._group is not None:
             await self._join(self._group, helper.pid)
         self._helpers.append(helper)
@@ -189,13 +190,18 @@ class ExecutorPool:
         self._in_background(self._replace(helper))
 
     async def _replace(self, helper: "_Helper") -> None:
-        await asyncio.to_thread(helper.wait)
+        await self._reap(helper)
         await self._end_orphans()
         for key, on_end in list(helper.commands.items()):
             self._ended(key)
             on_end(SpawnRefusal("executor", errno.EIO, b""))
         if not self._stopping:
             await self._start_another()
+
+    async def _reap(self, helper: "_Helper") -> None:
+        """Wait for its end. One that does not end even when killed is from now on an orphan like others."""
+        await asyncio.to_thread(helper.wait)
+        self._pids.discard(helper.pid)
 
     async def _start_another(self) -> None:
         """Start a helper in the place of one that was lost; `_look` does it if this machine cannot now."""
@@ -207,7 +213,7 @@ class ExecutorPool:
     async def _end_orphans(self) -> None:
         """End commands that fell to us; their children fall to us when they die, so it takes some turns."""
         for _ in range(50):
-            if not _kill_orphans({h.pid for h in self._helpers}, self._group):
+            if not _kill_orphans(self._pids, self._group):
                 break
             await asyncio.sleep(0.02)
 
@@ -233,8 +239,13 @@ class _Helper(asyncio.Protocol):
 
     @classmethod
     async def start(
-        cls, folders: tuple[str, str], ended: Callable[[int], None], lost: Callable[["_Helper"], None]
+        cls,
+        folders: tuple[str, str],
+        pids: set[int],
+        ended: Callable[[int], None],
+        lost: Callable[["_Helper"], None],
     ) -> "_Helper":
+        """Start a process; its id is in `pids` before anybody else runs. Raises OSError: then it is not."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
@@ -245,9 +256,14 @@ class _Helper(asyncio.Protocol):
                 env={name: os.environ[name] for name in _HELPER_ENV if name in os.environ},
                 cwd="/",
             )
+        pids.add(process.pid)
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, helper = await loop.create_unix_connection(lambda: cls(process, ended, lost), sock=ours)
+        try:
+            _, helper = await loop.create_unix_connection(lambda: cls(process, ended, lost), sock=ours)
+        except BaseException:
+            pids.discard(process.pid)
+            raise
         return helper
 
     @property

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,13 @@ class Group(ControlGroup):
 
     def __init__(self, takes: int) -> None:
         self.takes, self.members, self.ends = takes, set[int](), 0
+        self.add_s = 0.0
 
     def add(self, pid: int) -> bool:
         if len(self.members) == self.takes:
             return False
         self.members.add(pid)
+        time.sleep(self.add_s)
         return True
 
     def pids(self) -> set[int]:
@@ -92,6 +95,31 @@ async def test_a_group_that_takes_nobody_is_given_up(root: WorkRoot, monkeypatch
     assert group.ends == 1
     await pool.stop()
     assert group.ends == 1
+    root.close()
+
+
+async def test_executors_that_die_at_once_are_replaced_once(
+    root: WorkRoot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of one, heard while another is put into the group, must not take that one for a command."""
+    group = taking(monkeypatch, 1000)
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    first, second = await appears(str(root.fresh), 2)
+    group.add_s = 0.3
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: len(group.members) == 3)
+    os.kill(second, signal.SIGKILL)
+    await eventually(lambda: len(group.members) == 4)
+    ends: list[CommandEnd | SpawnRefusal] = []
+    await eventually(lambda: len(pool._helpers) == 2, within_s=20)
+    for name in ("w1", "w2"):
+        pool.run(sleeping(root, name), ends.append)
+        await appears(f"AWE_WORK_ID={name}")
+    assert set(marked(str(root.fresh))) == group.members - {first, second}
+    assert ([r.message for r in caplog.records].count("executor_lost"), ends) == (2, [])
+    await pool.stop()
+    assert pool._pids == set()
     root.close()
 
 

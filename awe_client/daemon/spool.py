@@ -263,20 +263,28 @@ class Spool:
         temporary = self._path.with_suffix(".part")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(fd, data[written:])
-            os.fsync(fd)
+            _write_synced(fd, data)
             self._before_removal()
             os.rename(temporary, self._path)
         except OSError:
             os.close(fd)
             raise
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(folder)
-        os.close(folder)
-        os.close(self._fd)
-        self._fd, self._size = fd, len(data)
+        # From now on the old file has no name: nothing that is written there would be found again.
+        old, self._fd, self._size = self._fd, fd, len(data)
+        with contextlib.suppress(OSError):
+            os.close(old)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        """Some file systems cannot; then a power cut may bring the old file back, and the log says so."""
+        try:
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as exc:
+            log.warning("spool_folder_not_synced", extra={"path": str(self._path), "error": str(exc)})
 
 
 def _open_plain(path: Path) -> int:
@@ -291,6 +299,13 @@ def _open_plain(path: Path) -> int:
         if exc.errno not in _NOT_PLAIN:
             raise
     raise WorkRootUnusable(f"{path}: is no regular file; remove it")
+
+
+def _write_synced(fd: int, data: bytes) -> None:
+    written = 0
+    while written < len(data):
+        written += os.write(fd, data[written:])
+    os.fsync(fd)
 
 
 def _line_of(report: ReportMessage) -> bytes:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ def opened(folder: Path) -> Spool:
     spool = Spool(folder)
     spool.open()
     return spool
+
+
+def descriptors_in(folder: Path) -> list[str]:
+    """What this process has open there."""
+    names = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return [name for name in names if name.startswith(str(folder))]
 
 
 async def test_a_report_is_ready_only_after_it_is_durable(
@@ -143,6 +150,37 @@ async def test_D_04_a_line_that_says_nothing_is_passed_over(
     assert caplog.text.count("spool_line_unreadable") == 2
     for one in (spool, again):
         one.close()
+
+
+@pytest.mark.parametrize("fails", ["open", "fsync"])
+async def test_a_folder_that_cannot_be_synced_loses_no_report_and_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    """Some file systems answer EINVAL; the file has its place all the same."""
+    make, sync = os.open, os.fsync
+
+    def open_no_folder(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(24, "Too many open files")
+        return make(path, flags, *more, **named)
+
+    def sync_no_folder(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(22, "Invalid argument")
+        sync(fd)
+
+    before = descriptors_in(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, fails, open_no_folder if fails == "open" else sync_no_folder)
+        spool = opened(tmp_path)
+        spool.add(a_report(A))
+        assert await spool.flush()
+    assert "spool_folder_not_synced" in caplog.text
+    again = Spool(tmp_path)  # no close: as after kill -9
+    assert again.open() == [(A, 1)]
+    for one in (spool, again):
+        one.close()
+    assert descriptors_in(tmp_path) == before
 
 
 @pytest.mark.parametrize("what", ["fifo", "directory", "link", "socket"])

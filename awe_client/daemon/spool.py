@@ -4,7 +4,8 @@ One append-only file with a line per fact: {"r": report} or {"a": [workunit, att
 are written together and cost one fsync; only then may they be sent. They are written soon also if nobody is
 there to send them to. Acknowledgements are not fsynced: a report that is delivered twice is answered
 `duplicate`. A torn last line is what a crash leaves; it is cut off at the next start. When nothing is open
-the file is emptied, and when it has grown large it is written anew.
+the file is emptied, and when it has grown large it is written anew. Lines that cannot be read are moved to a
+file beside it, `reports.unread`, for people to look at.
 
 The lines hold lease tokens: the file is private to its user.
 """
@@ -66,28 +67,42 @@ class Spool:
         Raises WorkRootUnusable if something else lies in the file's place.
         """
         self._fd = _open_plain(self._path)
+        unread: list[bytes] = []
         with open(self._fd, "rb", closefd=False) as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                self._recall(line)
+                if not self._recall(line):
+                    unread.append(line)
                 self._size += len(line)
         os.ftruncate(self._fd, self._size)
-        self._begin_anew()
+        self._begin_anew(unread)
         self._thread.submit(lambda: None)  # a thread now, for later this machine may start no more
         return list(self._durable)
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, unread: list[bytes]) -> None:
         """In a file of our own: a daemon that has lost this folder to us, and does not know yet, may still
         write into the one it has open.
         """
         try:
+            if unread:
+                self._keep_unread(b"".join(unread))
             self._replace(self._open_lines())
         except OSError as exc:
             log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
 
-    def _recall(self, line: bytes) -> None:
-        """Pass over what is no line of ours: nothing that a server would refuse may hold up the others."""
+    def _keep_unread(self, lines: bytes) -> None:
+        fd = _open_plain(self._path.with_suffix(".unread"))
+        try:
+            os.lseek(fd, 0, os.SEEK_END)
+            _write_synced(fd, lines)
+        finally:
+            os.close(fd)
+
+    def _recall(self, line: bytes) -> bool:
+        """Pass over what is no line of ours, and say so: nothing that a server would refuse may hold up the
+        others.
+        """
         try:
             match orjson.loads(line):
                 case {"r": report}:
@@ -100,6 +115,8 @@ class Spool:
         except (orjson.JSONDecodeError, InvalidDocument) as exc:
             where = {"path": str(self._path), "offset": self._size}
             log.warning("spool_line_unreadable", extra={**where, "error": str(exc)})
+            return False
+        return True
 
     def add(self, report: ReportMessage) -> None:
         """Take a report; it is ready to be sent after the next flush, and soon on disk in any case."""

@@ -152,6 +152,36 @@ async def test_D_04_a_line_that_says_nothing_is_passed_over(
         one.close()
 
 
+async def test_lines_that_cannot_be_read_are_kept_beside_the_spool(tmp_path: Path) -> None:
+    """A result may be in them: of a newer version, or damaged by the disk."""
+    path, unread = tmp_path / "reports.log", tmp_path / "reports.unread"
+    opened(tmp_path).close()
+    assert not unread.exists()
+    for line in (b'{"newer": "report"}\n', b"\0\xff\n"):
+        path.write_bytes(line)
+        opened(tmp_path).close()
+        assert path.read_bytes() == b""
+    assert unread.read_bytes() == b'{"newer": "report"}\n\0\xff\n'
+    assert unread.stat().st_mode & 0o077 == 0
+
+
+async def test_lines_that_cannot_be_kept_elsewhere_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "reports.log"
+    path.write_bytes(b"5\n")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        spool = opened(tmp_path)
+    assert "spool_not_rewritten" in caplog.text
+    assert path.read_bytes() == b"5\n"
+    spool.close()
+
+
 @pytest.mark.parametrize("fails", ["open", "fsync"])
 async def test_a_folder_that_cannot_be_synced_loses_no_report_and_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str

@@ -94,6 +94,11 @@ def has_expired(document: Document, now_s: float) -> bool:
     return not problem_of(document) and bool(EARLIEST <= document["expiration"] < rfc3339(now_s))
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, of whatever type a store's driver has for it; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def problem_of(document: Mapping[str, Any]) -> str:
     """Why a stored document cannot be that of a node; "" if it can: then its file is known."""
     if missing := [key for key in _NEEDED if key not in document]:
@@ -104,10 +109,10 @@ def problem_of(document: Mapping[str, Any]) -> str:
     if file is None:
         return ""
     try:
-        facts = (file["size"], file["checksum"]["md5"], file["checksum"]["sha256"], file["name"])
+        size, texts = file["size"], (file["checksum"]["md5"], file["checksum"]["sha256"], file["name"])
     except (KeyError, TypeError):
         return "its file lacks name, size or checksums"
-    if [type(fact) for fact in facts] != [int, str, str, str]:
+    if not is_whole(size) or not all(isinstance(text, str) for text in texts):
         return "its file has a name, size or checksum that is none"
     return ""
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from awe_server.data.documents import is_whole
 from awe_server.runtime import deletions
 from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
@@ -151,7 +152,8 @@ def _no_garbage_collection() -> Iterator[None]:
 async def _meta(store: Store, id: str, key: str, kind: type) -> Document | None:
     """A document of the whole server. Raises StoreCorrupt: there is no going on without it."""
     document = await store.get("meta", id)
-    if document is not None and type(document.get(key)) is not kind:
+    found = None if document is None else document.get(key)
+    if document is not None and not (is_whole(found) if kind is int else isinstance(found, kind)):
         raise StoreCorrupt(
             f"{store.name} is damaged (meta document '{id}' has no {key} that makes sense): "
             "it was left as it is: restore a backup, or put that document right"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from awe_server.data.documents import is_whole
 from awe_server.runtime.deletions import PREFIX
 from awe_server.scheduler.state import ACTIVE_JOBS, DONE_TASKS, ENDED_JOBS, RUNNING_TASKS
 from awe_server.scheduler.views import stored_ranks
@@ -220,7 +221,7 @@ def _node(node: Document, known: _Known) -> Iterator[Finding]:
 
 
 def _odd_numbers(task: Document) -> list[str]:
-    return [key for key in _TASK_NUMBERS if type(task.get(key)) is not int]
+    return [key for key in _TASK_NUMBERS if not is_whole(task.get(key))]
 
 
 def _task(task: Document, known: _Known) -> Iterator[Finding]:
@@ -285,7 +286,7 @@ def _job(job: Document, tasks: Sequence[Document]) -> Iterator[Finding]:
 
 
 def _has_number(job: Document) -> bool:
-    return type(job.get("_jid")) is int
+    return is_whole(job.get("_jid"))
 
 
 def _client(client: Document, known: _Known) -> Iterator[Finding]:

@@ -36,7 +36,8 @@ def _renamed(value: Any, rename: Any) -> Any:
         return {rename(key): _renamed(inner, rename) for key, inner in value.items()}
     if isinstance(value, list):
         return [_renamed(inner, rename) for inner in value]
-    return value
+    # The driver has a type of its own for what is kept in 64 bits: every number from 2³¹ on.
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def escape(name: str) -> str:

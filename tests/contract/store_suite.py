@@ -129,6 +129,16 @@ class StoreSuite:
             assert document is not None
             assert [type(value) for value in document["values"]] == [int, float, bool, int, float, bool]
 
+    async def test_large_numbers_are_plain_numbers_again(self, backend: Backend) -> None:
+        async with opened(backend) as store:
+            node = {"id": "n", "file": {"size": 3 << 30}, "sizes": [2**31, {"x": 2**53}]}
+            await store.commit([Put("nodes", node)])
+            found = await store.get("nodes", "n")
+            assert found is not None
+            assert found == node
+            sizes = (found["file"]["size"], found["sizes"][0], found["sizes"][1]["x"])
+            assert [type(size) for size in sizes] == [int, int, int]
+
     async def test_a_missing_document_is_none(self, backend: Backend) -> None:
         async with opened(backend) as store:
             assert await store.get("jobs", "nothing") is None

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import bson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from awe_server.data.documents import new_document, problem_of, with_file
+from awe_server.data.ports import FileFact
 from awe_server.store.base import AnyOf, Match
 from awe_server.store.mongo_query import conditions, escape, from_mongo, path, to_mongo
 
@@ -18,6 +22,34 @@ DOCUMENTS: st.SearchStrategy[Any] = st.dictionaries(
 @given(DOCUMENTS)
 def test_a_document_survives(document: dict[str, Any]) -> None:
     assert from_mongo(to_mongo(document)) == document
+
+
+def driven(document: dict[str, Any]) -> dict[str, Any]:
+    """What the driver gives back for a document: numbers from 2³¹ on are of a type of their own."""
+    return bson.decode(bson.encode(to_mongo(document)))
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 3 << 30, 2**62])
+def test_a_large_number_comes_back_as_a_plain_one(size: int) -> None:
+    document: dict[str, Any] = {
+        "id": "n",
+        "size": size,
+        "nested": {"list": [size, {"deep": -size}], "flag": True},
+    }
+    found = from_mongo(driven(document))
+    assert found == document
+    inner = found["nested"]["list"]
+    assert {type(number) for number in (found["size"], inner[0], inner[1]["deep"])} == {int}
+    assert found["nested"]["flag"] is True
+
+
+def test_a_node_with_a_file_of_3_gib_makes_sense() -> None:
+    fact = FileFact(3 << 30, "0" * 32, "0" * 64)
+    node = with_file(new_document("n", 0.0, name="reads"), 0.0, "n.0", fact)
+    assert problem_of(from_mongo(driven(node))) == ""
+    assert problem_of(bson.decode(bson.encode(node))) == "", "whoever reads it: it is a number"
+    for odd in (True, 3.0, "3"):
+        assert problem_of({**node, "file": {**node["file"], "size": odd}})
 
 
 @given(NAMES)

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from awe_client.daemon.cgroup import ControlGroup
 from awe_client.daemon.frames import frame_of, take_messages
@@ -31,6 +32,8 @@ from awe_client.daemon.proc import (
 from shared_models.variables import TEMPORARY
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: What a helper needs from our environment to be able to start at all. Nothing secret may be among it.
@@ -93,6 +96,7 @@ class ExecutorPool:
         self._group_in_use = False
         self._helpers: list[_Helper] = []
         self._pids: set[int] = set()  # of all helpers from their birth until they are reaped
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="executors")
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
@@ -103,7 +107,7 @@ class ExecutorPool:
         """Start the processes."""
         _become_subreaper()
         make = ControlGroup.make
-        self._group = await asyncio.to_thread(make, self._root.incarnation, self._root.group_note)
+        self._group = await self._in_thread(make, self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
             await self._start_helper()
         self._look_later()
@@ -138,7 +142,8 @@ class ExecutorPool:
         self._helpers = []
         await self._end_orphans()
         if self._group is not None:
-            await asyncio.to_thread(self._group.end)
+            await self._in_thread(self._group.end)
+        self._threads.shutdown(wait=False)
 
     async def _start_helper(self) -> None:
         helper = await _Helper.start(self._folders, self._pids, self._ended, self._lost)
@@ -154,13 +159,13 @@ class ExecutorPool:
         Later a refusal (no memory, say) costs no more than that what this helper's commands hide is found by
         what it shows: the group holds commands of others.
         """
-        if await asyncio.to_thread(group.add, pid):
+        if await self._in_thread(group.add, pid):
             self._group_in_use = True
         elif self._group_in_use:
             log.warning("executor_not_in_group", extra={"pid": pid})
         else:
             self._group = None
-            await asyncio.to_thread(group.end)
+            await self._in_thread(group.end)
 
     def _look_later(self) -> None:
         self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -172,6 +177,10 @@ class ExecutorPool:
         if len(self._helpers) + len(self._restarts) < self._count and not self._stopping:
             self._in_background(self._start_another())
         self._look_later()
+
+    async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
+        """In a thread of our own: others may all wait for a disk that hangs."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -200,7 +209,7 @@ class ExecutorPool:
 
     async def _reap(self, helper: "_Helper") -> None:
         """Wait for its end. One that does not end even when killed is from now on an orphan like others."""
-        await asyncio.to_thread(helper.wait)
+        await self._in_thread(helper.wait)
         self._pids.discard(helper.pid)
 
     async def _start_another(self) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon import executor as executor_module
-from awe_client.daemon.executor import executor_command, kill_leftovers
+from awe_client.daemon.executor import ExecutorPool, executor_command, kill_leftovers
+from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.proc import state_of
 from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually
@@ -84,6 +86,26 @@ async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
     await eventually(lambda: starts == 3)
     [work] = await server.add_task("true")
     assert (await server.result(work))["outcome"] == "done"
+
+
+async def test_threads_that_wait_for_a_disk_hold_up_no_executor(tmp_path: Path) -> None:
+    """Those of asyncio's own pool look at files of attempts, and may all hang: of executors nothing does."""
+    root = WorkRoot(tmp_path / "work")
+    root.open()
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    free = threading.Event()
+    hanging = [asyncio.ensure_future(asyncio.to_thread(free.wait)) for _ in range(40)]
+    try:
+        [lost, _] = await appears(str(root.fresh), 2)
+        os.kill(lost, signal.SIGKILL)
+        await eventually(lambda: len(set(marked(str(root.fresh))) - {lost}) == 2, within_s=20)
+        await asyncio.wait_for(pool.stop(), 20)
+        assert marked(str(root.fresh)) == []
+    finally:
+        free.set()
+        await asyncio.gather(*hanging)
+    root.close()
 
 
 async def test_a_second_TERM_ends_a_daemon_whose_executor_does_not_answer(

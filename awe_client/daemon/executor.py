@@ -79,7 +79,7 @@ class CommandSpec:
 
 
 class ExecutorPool:
-    """A few executor processes; a command goes to the one with the least to do.
+    """A few executor processes; a command goes to the one with the least to do, of those not found stopped.
 
     A helper that dies is replaced.
     """
@@ -119,7 +119,7 @@ class ExecutorPool:
             refusal = SpawnRefusal("executor", errno.EAGAIN, b"")
             asyncio.get_running_loop().call_soon(on_end, refusal)
             return self._key
-        helper = min(self._helpers, key=lambda h: len(h.commands))
+        helper = min(self._helpers, key=lambda h: (h.was_stopped, len(h.commands)))
         self._of_key[self._key] = helper
         helper.run(self._key, spec, on_end)
         return self._key
@@ -278,6 +278,11 @@ class _Helper(asyncio.Protocol):
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the last look found it stopped: it may soon be so again, and at last be killed."""
+        return self._continued > 0
 
     def run(self, key: int, spec: CommandSpec, on_end: OnEnd) -> None:
         self.commands[key] = on_end

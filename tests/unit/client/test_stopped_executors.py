@@ -17,9 +17,9 @@ import pytest
 
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon import executor as executor_module
-from awe_client.daemon.executor import ExecutorPool, executor_command, kill_leftovers
+from awe_client.daemon.executor import CommandSpec, ExecutorPool, executor_command, kill_leftovers
 from awe_client.daemon.identity import WorkRoot
-from awe_client.daemon.proc import state_of
+from awe_client.daemon.proc import parents, state_of
 from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.fake_server import FakeServer
@@ -106,6 +106,41 @@ async def test_threads_that_wait_for_a_disk_hold_up_no_executor(tmp_path: Path) 
         free.set()
         await asyncio.gather(*hanging)
     root.close()
+
+
+async def test_an_executor_found_stopped_gets_no_commands_while_another_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be stopped again, and at last be killed with all that it runs."""
+    monkeypatch.setattr(executor_module, "LOOK_S", 1000.0)  # we look ourselves
+    root = WorkRoot(tmp_path / "work")
+    root.open()
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    first, second = pool._helpers
+
+    async def runs_at(name: str) -> int:
+        pool.run(sleeping(root, name), lambda _: None)
+        [command] = await appears(f"AWE_WORK_ID={name}")
+        return parents()[command]
+
+    os.kill(first.pid, signal.SIGSTOP)
+    await eventually(lambda: state_of(first.pid) == "T")
+    first.let_go_on()
+    assert [await runs_at("w1"), await runs_at("w2")] == [second.pid] * 2
+    await eventually(lambda: state_of(first.pid) != "T")
+    first.let_go_on()
+    assert await runs_at("w3") == first.pid
+    await pool.stop()
+    root.close()
+
+
+def sleeping(root: WorkRoot, name: str) -> CommandSpec:
+    folder = root.attempts / name
+    folder.mkdir()
+    env = {b"AWE_WORK_ID": name.encode(), b"PATH": os.environb[b"PATH"]}
+    command = [b"sleep", b"1000"]
+    return CommandSpec(command, env, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
 
 
 async def test_a_second_TERM_ends_a_daemon_whose_executor_does_not_answer(

@@ -63,11 +63,14 @@ class ControlGroup:
         ]
 
     def add(self, pid: int) -> bool:
-        """Put a process into it, and whatever it starts from now on; False if we may not."""
+        """Put a process into it, and whatever it starts from now on; False if we may not.
+
+        Raises ProcessLookupError if it has ended: that says nothing of the group.
+        """
         try:
             _write(self._path / "cgroup.procs", str(pid))
         except ProcessLookupError:
-            return True  # it has ended already
+            raise
         except OSError as exc:
             log.debug("not_in_control_group", extra={"path": str(self._path), "error": str(exc)})
             return False

@@ -159,7 +159,11 @@ class ExecutorPool:
         Later a refusal (no memory, say) costs no more than that what this helper's commands hide is found by
         what it shows: the group holds commands of others.
         """
-        if await self._in_thread(group.add, pid):
+        try:
+            is_in = await self._in_thread(group.add, pid)
+        except ProcessLookupError:
+            return
+        if is_in:
             self._group_in_use = True
         elif self._group_in_use:
             log.warning("executor_not_in_group", extra={"pid": pid})

@@ -1,6 +1,7 @@
 """The control group of the executors: what it takes, what it leaves, and who is never ended with it."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -27,8 +28,12 @@ class Group(ControlGroup):
     def __init__(self, takes: int) -> None:
         self.takes, self.members, self.ends = takes, set[int](), 0
         self.add_s = 0.0
+        self.has_seen_end = True
 
     def add(self, pid: int) -> bool:
+        if not self.has_seen_end:
+            self.has_seen_end = True
+            raise ProcessLookupError(errno.ESRCH, "No such process")
         if len(self.members) == self.takes:
             return False
         self.members.add(pid)
@@ -96,6 +101,29 @@ async def test_a_group_that_takes_nobody_is_given_up(root: WorkRoot, monkeypatch
     await pool.stop()
     assert group.ends == 1
     root.close()
+
+
+async def test_a_group_that_has_only_missed_one_that_ended_is_given_up(
+    root: WorkRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = taking(monkeypatch, 0)
+    group.has_seen_end = False
+    pool = ExecutorPool(2, root)
+    await pool.start()
+    assert group.ends == 1
+    await pool.stop()
+    root.close()
+
+
+def test_one_that_has_ended_is_not_said_to_be_in_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    monkeypatch.setattr(cgroup, "_write", gone)
+    with pytest.raises(ProcessLookupError):
+        ControlGroup(tmp_path, tmp_path / "note").add(1)
 
 
 async def test_executors_that_die_at_once_are_replaced_once(

@@ -19,7 +19,15 @@ from awe_server.scheduler.finish import task_finished, task_unfinishable
 from awe_server.scheduler.places import staging_node
 from awe_server.scheduler.state import FinishTask, Task
 from awe_server.store.base import Document, Match
-from shared_models.errors import InvalidData, MissingPart, NodeNotFound, NoFile, NotCuttable, Starting
+from shared_models.errors import (
+    InvalidData,
+    MissingPart,
+    NodeNotFound,
+    NoFile,
+    NotCuttable,
+    Starting,
+    UnreadableNode,
+)
 from shared_models.file_urls import is_file_url
 from shared_models.states import WorkunitState
 
@@ -32,7 +40,7 @@ MAX_DONE_AGAIN = 100_000  #: ranks that are done again after one resume; the nex
 _Parts = list[tuple[int, int]]
 
 #: What the same parts will never make, however often it is tried.
-_FOR_GOOD = (CannotJoin, SinkRefused, NotCuttable, InvalidData, Unreadable, NoFile)
+_FOR_GOOD = (CannotJoin, SinkRefused, NotCuttable, InvalidData, Unreadable, UnreadableNode, NoFile)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from awe_server.scheduler.progress import located
 from awe_server.scheduler.state import State, Task
 from awe_server.store.base import Document
 from shared_models.archives import ARCHIVE_TAG, is_archive, node_name
-from shared_models.errors import NodeNotFound
+from shared_models.errors import NodeNotFound, UnreadableNode
 from shared_models.file_urls import is_file_url
 
 
@@ -45,6 +45,8 @@ class OutputNodes:
             node = await self._nodes.get(node_id)
         except NodeNotFound as exc:
             raise Refused(f"output {name}: node {node_id}, {what}, does not exist") from exc
+        except UnreadableNode as exc:
+            raise Refused(f"output {name}: {what}: {exc.message}") from exc
         if needs_file and node["file"] is None:
             raise Refused(f"output {name}: node {node_id}, {what}, has no file")
 

@@ -17,7 +17,7 @@ from awe_server.scheduler.ready import task_prepared, task_refused
 from awe_server.scheduler.split import enough, index_candidates, mismatch, part_inputs, ranks_of
 from awe_server.scheduler.state import PrepareTask, Task
 from awe_server.store.base import Document, Put
-from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable, Starting
+from shared_models.errors import InvalidData, NodeNotFound, NoFile, NotCuttable, Starting, UnreadableNode
 
 
 @dataclass(slots=True)
@@ -122,6 +122,8 @@ class Preparer:
             node = await self._nodes.get(node_id)
         except NodeNotFound as exc:
             raise Refused(f"input file {name} not available: node {node_id} does not exist") from exc
+        except UnreadableNode as exc:
+            raise Refused(f"input file {name} not available: {exc.message}") from exc
         if io["nofile"]:
             return InputFact(name, node_id, 0)
         if node["file"] is None:
@@ -129,7 +131,7 @@ class Preparer:
             raise Refused(f"input file {name} not available: {why}")
         try:
             file = (await self._nodes.readable(node_id, is_gzip=io["uncompress"] == "gzip"))["file"]
-        except (Unreadable, NodeNotFound, NoFile) as exc:
+        except (Unreadable, UnreadableNode, NodeNotFound, NoFile) as exc:
             raise Refused(f"input file {name} not available: {exc.message}") from exc
         return InputFact(name, node_id, file["size"], file["checksum"]["md5"])
 
@@ -164,7 +166,7 @@ class Preparer:
         except NotCuttable as exc:
             found.notes.append(f"{otherwise}: {exc.message}")
             return None
-        except (InvalidData, Unreadable, NoFile, NodeNotFound) as exc:
+        except (InvalidData, Unreadable, UnreadableNode, NoFile, NodeNotFound) as exc:
             raise Refused(f"input file {io['filename']} not available: {exc.message}") from exc
 
 

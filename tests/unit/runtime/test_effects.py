@@ -17,7 +17,7 @@ from awe_server.runtime.folder_mark import WrongFolder
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import DeletePlaces, PrepareTask
 from awe_server.store.base import Delete, Put, Query
-from shared_models.errors import NoSpace
+from shared_models.errors import NoSpace, UnreadableNode
 from shared_models.ids import JobId, TaskId
 from shared_models.limits import MIB
 from tests.support.eventually import eventually
@@ -181,6 +181,54 @@ async def test_a_missing_input_suspends_the_job_with_the_reason(site: Site, kind
     job, _ = await site.shown(job_id)
     assert job["state"] == "suspend"
     assert shown["notes"] in job["notes"]
+
+
+@pytest.mark.parametrize("use", ["input", "indexed", "cut", "copied", "updated"])
+async def test_a_node_that_makes_no_sense_suspends_the_job_with_the_reason(site: Site, use: str) -> None:
+    node = await site.node(b"a\nb\n")
+    await site.engine.put(Put("nodes", {"id": node, "file": 7}))
+    shown = await site.until(await site.submit(uses(node, use)), "suspend")
+    assert f"cannot read the document of node {node}" in shown["notes"]
+    name = "output out.txt: " if use in ("copied", "updated") else "input file in.txt not available: "
+    assert shown["notes"].startswith(name)
+
+
+@pytest.mark.parametrize("use", ["indexed", "cut"])
+async def test_so_does_one_that_makes_no_sense_from_the_middle_of_a_look_on(
+    site: Site, use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def odd(self: NodeStore, node_id: str, *args: Any, **kw: Any) -> Any:
+        raise UnreadableNode(node_id=node_id, problem="it has no file")
+
+    monkeypatch.setattr(NodeStore, "build_index", odd)
+    node = await site.node(b"a\nb\n")
+    shown = await site.until(await site.submit(uses(node, use)), "suspend")
+    assert f"cannot read the document of node {node}" in shown["notes"]
+
+
+async def test_an_output_node_that_makes_no_sense_suspends_the_job_with_the_reason(site: Site) -> None:
+    job_id = await site.submit(task(outputs=[{"filename": "out.txt"}]))
+    await site.until(job_id, "queued")
+    (grant,) = await site.fetch()
+    node = grant.task.outputs[0]["node"]
+    fact = await site.nodes.put_part(node, 0, grant.attempt, stream(b"x"))
+    await site.engine.put(Put("nodes", {"id": node, "file": 7}))
+    output = {"filename": "out.txt", "size": fact.size, "md5": fact.md5}
+    await site.exchange(reports=[{**done(grant), "outputs": [output]}])
+    shown = await site.until(job_id, "suspend")
+    assert f"cannot read the document of node {node}" in shown["notes"]
+
+
+def uses(node: str, use: str) -> dict[str, Any]:
+    """A task that takes a node in one of the ways there are."""
+    output = {"filename": "out.txt"}
+    if use == "copied":
+        return task(outputs=[{**output, "type": "copy", "formoptions": {"parent_node": node}}])
+    if use == "updated":
+        return task(outputs=[{**output, "type": "update", "node": node, "nodeattr": {"a": 1}}])
+    if use == "indexed":
+        return task(inputs=[{"filename": "in.txt", "node": node, "shockindex": "line"}], outputs=[output])
+    return reads(node, **(by_line(2) if use == "cut" else {}))
 
 
 async def test_a_foreign_input_is_asked_for_its_size(site: Site) -> None:

@@ -16,7 +16,7 @@ from awe_server.faults import reach
 from awe_server.scheduler.readers import users_of
 from awe_server.scheduler.state import State
 from awe_server.store.base import Document, Match, Query
-from shared_models.errors import NodeNotFound
+from shared_models.errors import NodeNotFound, UnreadableNode
 from shared_models.ids import JobId
 
 log = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ class NodeRemover:
         except NodeNotFound:
             return
         except _StillNeeded as exc:
-            if exc.document["job"] or not has_expired(exc.document, self._wall()):
+            if exc.document.get("job") or not has_expired(exc.document, self._wall()):
                 log.info("node_still_needed", extra={"node": node_id, "jobid": exc.job_id})
-                with contextlib.suppress(NodeNotFound):
+                with contextlib.suppress(NodeNotFound, UnreadableNode):
                     await self._nodes.let_go(node_id)
 
     async def remove_all_of(self, job_id: str) -> None:

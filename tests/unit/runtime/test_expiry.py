@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -230,6 +231,22 @@ async def test_a_node_that_cannot_be_removed_holds_up_no_other(
     await site.remover.remove_all_of("gone")
     page = await site.engine.find("nodes", Query())
     assert [node["id"] for node in page.documents] == ["no id/", "zz id/"]
+
+
+@pytest.mark.parametrize("odd", [{"file": 7}, {}], ids=["of a job", "of none"])
+async def test_a_node_that_makes_no_sense_and_is_still_needed_ends_no_sweep(
+    site: Site, odd: dict[str, Any]
+) -> None:
+    node = await site.node(b"x")
+    await site.submit(task(inputs=[{"filename": "in.txt", "node": node}]))
+    job = {"job": "gone"} if odd else {}
+    await site.engine.put(Put("nodes", {"id": node, **odd, **job}))
+    other = site.nodes.output_document("zz", job="gone", task="gone_0", name="o")
+    await site.engine.put(Put("nodes", other))
+    await site.remover.remove(node)
+    await sweep(site).once()
+    page = await site.engine.find("nodes", Query())
+    assert [document["id"] for document in page.documents] == [node]
 
 
 async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(

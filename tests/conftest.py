@@ -17,6 +17,12 @@ __all__ = ["mongo_server", "mongo_url", "s3_bucket", "s3_server"]
 #: Where it is kept how many promises a run has broken.
 BROKEN = "awe/broken-promises"
 
+#: Options of pytest with which not every test runs.
+_CHOOSING = (
+    "keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise", "collectonly", "setuponly",
+    "setupplan",
+)  # fmt: skip
+
 #: Their tests share servers that take seconds to start.
 SHARING = ("tests/e2e/", "tests/contract/test_mongo")
 
@@ -59,7 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker gives what it counted to the controller; a run that lost or doubled something fails.
 
-    So does every `--last-failed` run after it: a broken promise is no mood of the machine.
+    So does every `--last-failed` run after it: a broken promise is no mood of the machine. And so does a run
+    of the whole suite that killed too seldom to say anything about promises.
     """
     config = session.config
     if hasattr(config, "workeroutput"):
@@ -69,7 +76,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     broken += _kept(config) if config.getoption("lf", False) else 0
     if cache := getattr(config, "cache", None):  # which can be switched off
         cache.set(BROKEN, broken)
-    if broken and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    is_weak = _is_whole(config) and tally.kills(tally.totals()) < tally.LEAST_KILLS
+    if (broken or is_weak) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -95,7 +103,7 @@ def _kept(config: pytest.Config) -> int:
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether every test there is was to run."""
-    chosen = any(config.getoption(option, False) for option in ("keyword", "markexpr", "lf", "deselect"))
+    chosen = any(config.getoption(option, False) for option in _CHOOSING)
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
 
 

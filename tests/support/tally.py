@@ -47,6 +47,11 @@ def broken(counts: Mapping[str, int]) -> int:
     return counts.get(LOST, 0) + counts.get(DOUBLED, 0)
 
 
+def kills(counts: Mapping[str, int]) -> int:
+    """How many processes were killed, whatever the way."""
+    return sum(times for kind, times in counts.items() if kind.startswith("kill "))
+
+
 def summary(counts: Mapping[str, int], *, is_whole: bool = False) -> list[str]:
     """Lines for people: each kind, kills and faults in all, what the checker found if it looked at all.
 
@@ -57,9 +62,8 @@ def summary(counts: Mapping[str, int], *, is_whole: bool = False) -> list[str]:
     for word in ("kill", "fault"):
         if mine := [counts[kind] for kind in kinds if kind.startswith(f"{word} ")]:
             lines.append(f"{sum(mine):7,} {word}s in all")
-    kills = sum(counts[kind] for kind in kinds if kind.startswith("kill "))
-    if is_whole and kills < LEAST_KILLS:
-        lines.append(f"only {kills} kills: the whole suite is to make {LEAST_KILLS}")
+    if is_whole and kills(counts) < LEAST_KILLS:
+        lines.append(f"only {kills(counts)} kills: the whole suite is to make {LEAST_KILLS}")
     if counts.get(CHECKED):
         lines += [f"{counts.get(finding, 0):7,} {finding}" for finding in _FINDINGS]
     return lines

@@ -96,14 +96,38 @@ def test_a_run_that_lost_something_fails_and_no_repetition_of_its_failures_mends
     assert run_in(tmp_path, "-n", workers).returncode == 0
 
 
-def test_the_whole_suite_says_so_if_it_kills_too_seldom(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_whole_suite_fails_and_says_so_if_it_kills_too_seldom(tmp_path: Path, workers: str) -> None:
     (tmp_path / "conftest.py").write_text(HOOKS)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
     (tmp_path / "test_them.py").write_text(TESTS)
     says = "only 6 kills: the whole suite is to make 200"
-    assert says in run_in(tmp_path, "-n", "0").stdout
-    for chosen in (("-k", "test_kill"), ("test_them.py",)):
-        assert says not in run_in(tmp_path, "-n", "0", *chosen).stdout
+    run = run_in(tmp_path, "-n", workers)
+    assert (run.returncode, says in run.stdout) == (1, True), run.stdout + run.stderr
+
+
+def test_what_is_not_the_whole_suite_may_kill_as_seldom_as_it_likes(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    (tmp_path / "test_them.py").write_text(TESTS)
+    (tmp_path / "test_others.py").touch()
+    for chosen in (
+        ("-k", "test_kill"),
+        ("test_them.py",),
+        ("--deselect", "test_them.py::test_kill[0]"),
+        ("--ignore", "test_others.py"),
+        ("--collect-only",),
+    ):
+        run = run_in(tmp_path, "-n", "0", *chosen)
+        assert (run.returncode, "only 6 kills" in run.stdout) == (0, False), run.stdout + run.stderr
+
+
+def test_the_whole_suite_passes_if_it_kills_often_enough(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    (tmp_path / "test_them.py").write_text(TESTS.replace('random moment"', 'random moment", 50'))
+    run = run_in(tmp_path, "-n", "0")
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_what_nobody_counted_is_not_told() -> None:

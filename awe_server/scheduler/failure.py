@@ -20,8 +20,8 @@ Source: AWE lib/core/cqmgr.go handleWorkFail; differs: kinds, delays, blame take
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import inf
-from zlib import crc32
 
 from awe_server.scheduler.blame import OWN, blame
 from awe_server.scheduler.demands import delay_retry, list_retry, unlist_job
@@ -247,8 +247,9 @@ def _lost_pause_s(state: State, unit: Workunit) -> float:
     if unit.lost < 2:
         return 0.0
     longest_s = LOST_BASE_LEASES * state.rules.lease_s * LOST_GROWTH ** min(unit.lost - 2, 16)
-    part = (crc32(f"{unit.id} {unit.attempt}".encode()) % 64 + 1) / 64
-    return float(min(longest_s, state.rules.retry_cap_s) * part)
+    drawn = blake2b(f"{unit.id} {unit.attempt}".encode(), digest_size=4).digest()
+    pause_s = min(longest_s, state.rules.retry_cap_s) * int.from_bytes(drawn) / 2**32
+    return (int(pause_s * 64) + 1) / 64  # a stored time tells it exactly
 
 
 def _give_up(state: State, ctx: Context, unit: Workunit, failure: Failure, reason: str) -> None:

@@ -7,8 +7,8 @@ answered by looking at all there is, and nothing is remembered that can be worke
 something open (which of several leases is looked at first), `same_order` takes it over from the real one.
 """
 
+import hashlib
 import math
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -545,8 +545,10 @@ class Reference:
         """
         lost_s = 0.0
         if unit["lost"] > 1:
-            drawn = zlib.crc32(f"{unit['id']} {unit['attempt']}".encode()) % 64 + 1
-            lost_s = min(self.lease_s / 2 * 4.0 ** (unit["lost"] - 2), self.retry_cap_s) * drawn / 64
+            text = f"{unit['id']} {unit['attempt']}".encode()
+            drawn = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest())
+            lost_s = min(self.lease_s / 2 * 4.0 ** (unit["lost"] - 2), self.retry_cap_s) * drawn / 2**32
+            lost_s = (math.floor(lost_s * 64) + 1) / 64
         if kind == "lost":
             wait_s = lost_s
         elif kind == "released":

@@ -1,5 +1,8 @@
 """What a failure means for workunit, client and job."""
 
+from copy import copy
+from itertools import combinations
+
 import pytest
 
 from awe_server.scheduler.blame import CLIENT_LIMIT_REASON, skip_workunit
@@ -11,6 +14,7 @@ from awe_server.scheduler.failure import (
     GIVEN_BACK_SOON_LEASES,
     MAX_GIVEN_BACK,
     MAX_NODE_FAILURES,
+    _lost_pause_s,
 )
 from awe_server.scheduler.jobs import resume_job, suspend_job
 from awe_server.scheduler.state import Client, Job, Task, Workunit
@@ -411,6 +415,22 @@ class TestLost:
         assert pauses_s[0] == 0.0
         for pause_s, most_s in zip(pauses_s[1:], (30, 120, 300), strict=True):
             assert 0 < pause_s <= most_s
+
+    def test_L_08_those_that_began_together_once_begin_apart_the_next_time(self, world: World) -> None:
+        _, unit = start(world)
+        names = [WorkunitId(f"{unit.task.id}_{n}") for n in range(100, 300)]
+
+        def together(attempt: int) -> set[tuple[WorkunitId, WorkunitId]]:
+            pauses_s = {}
+            for name in names:
+                one = copy(unit)
+                one.id, one.attempt, one.lost = name, attempt, 2
+                pauses_s[name] = _lost_pause_s(world.state, one)
+            return {(a, b) for a, b in combinations(names, 2) if abs(pauses_s[a] - pauses_s[b]) < 0.25}
+
+        once = together(2)
+        assert once
+        assert len(once & together(3)) < len(once) / 5
 
 
 class TestPoison:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from awe_server.data.files import fsync_folder, make_folder
+from awe_server.runtime.recovery import meta_document
 from awe_server.store.base import Collection, Document, Page, Query, Store
 from shared_models.errors import AweError
 
@@ -63,8 +64,11 @@ async def has_mark(folder: Path, server: Document, documents: Documents) -> bool
 
 
 async def check_folder(folder: Path, store: Store) -> None:
-    """As `has_mark`, and raise WrongFolder for a folder that is nobody's: files in it are not ours."""
-    server = await store.get("meta", "server") or {}
+    """As `has_mark`, and raise WrongFolder for a folder that is nobody's: files in it are not ours.
+
+    Raises StoreCorrupt if the store cannot say which is its own.
+    """
+    server = await meta_document(store, "server", "uuid", str) or {}
     if not await has_mark(folder, server, store) and await asyncio.to_thread(folder.exists):
         raise WrongFolder(folder=folder, found="nobody")
 

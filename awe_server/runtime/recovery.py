@@ -78,8 +78,8 @@ async def patiently(action: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 async def server_document(store: Store) -> Document:
-    """Says by which `uuid` this server goes on this store; made at its first start."""
-    known = await store.get("meta", "server")
+    """Says by which `uuid` this server goes on this store; made at its first start. Raises StoreCorrupt."""
+    known = await meta_document(store, "server", "uuid", str)
     if known is None:
         known = {"id": "server", "uuid": str(uuid.uuid4())}
         await store.commit([Put("meta", known)])
@@ -122,8 +122,8 @@ async def _read(
 ) -> tuple[State, list["_Unreadable"]]:
     clients = [document async for document in store.scan("clients")]
     unfinished = await _unfinished_jobs(store)
-    counters = await _meta(store, "counters", "jid", int)
-    queue = await _meta(store, "queue", "suspended", bool)
+    counters = await meta_document(store, "counters", "jid", int)
+    queue = await meta_document(store, "queue", "suspended", bool)
     found: list[JobDocuments] = []
     for jobs in _batches(unfinished):
         found += await read_jobs(store, jobs)
@@ -149,7 +149,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-async def _meta(store: Store, id: str, key: str, kind: type) -> Document | None:
+async def meta_document(store: Store, id: str, key: str, kind: type) -> Document | None:
     """A document of the whole server. Raises StoreCorrupt: there is no going on without it."""
     document = await store.get("meta", id)
     found = None if document is None else document.get(key)

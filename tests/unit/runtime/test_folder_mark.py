@@ -11,6 +11,7 @@ import pytest
 
 from awe_server.runtime.folder_mark import HAS_FOLDER, FilesMissing, WrongFolder, check_folder, make_mark
 from awe_server.store.base import Delete, Document, Put
+from awe_server.store.errors import StoreCorrupt
 from awe_server.store.memory import MemoryStore
 from tests.support.faulty import FaultyStore
 from tests.unit.runtime.site import Site
@@ -129,6 +130,14 @@ async def test_a_check_takes_no_folder_for_its_own_that_is_nobodys(tmp_path: Pat
     await store.commit([Delete("nodes", "n")])
     make_mark(tmp_path / "not there", "u")
     await check_folder(tmp_path / "not there", store)
+
+
+async def test_a_store_that_cannot_say_which_folder_is_its_own_is_damaged(tmp_path: Path) -> None:
+    store = MemoryStore()
+    await store.open()
+    await store.commit([Put("meta", {"id": "server"}), Put("nodes", {"id": "n"})])
+    with pytest.raises(StoreCorrupt, match="meta document 'server' has no uuid"):
+        await check_folder(tmp_path, store)
 
 
 async def test_a_new_store_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -264,7 +264,13 @@ async def test_X_10_a_job_in_a_state_that_nobody_knows_is_shown_suspended(state:
 
 @pytest.mark.parametrize(
     "document",
-    [{"id": "counters"}, {"id": "counters", "jid": "many"}, {"id": "queue", "suspended": "maybe"}],
+    [
+        {"id": "counters"},
+        {"id": "counters", "jid": "many"},
+        {"id": "queue", "suspended": "maybe"},
+        {"id": "server"},
+        {"id": "server", "uuid": 5},
+    ],
 )
 async def test_damaged_documents_of_the_server_are_refused_in_one_line(document: dict[str, Any]) -> None:
     shop = await Workshop().start()

@@ -1,6 +1,6 @@
 """Reads of stored documents: each sees whatever was marked before it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from awe_server.store.base import Collection, Document, Match, Page, Query, Store
@@ -31,11 +31,21 @@ class StoredDocuments:
         await self._readable()
         return await self._store.find(collection, query)
 
-    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
-        """All matching stored documents in id order, streamed; what was marked before is waited for."""
+    async def scan(
+        self, collection: Collection, where: Sequence[Match] = ()
+    ) -> AsyncGenerator[Document, None]:
+        """All matching stored documents in id order, streamed; what was marked before is waited for.
+
+        Closing it ends the store's look as well.
+        """
         await self._readable()
-        async for document in self._store.scan(collection, where):
-            yield document
+        found = self._store.scan(collection, where)
+        try:
+            async for document in found:
+                yield document
+        finally:
+            if isinstance(found, AsyncGenerator):
+                await found.aclose()
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a field."""

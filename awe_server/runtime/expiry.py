@@ -10,6 +10,7 @@ for at the start and then once an hour.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from awe_server.data.files import clean_temporary
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 200  #: jobs removed between two looks at the store
 BATCH = 500  #: workunits removed in one batch
+READ_IDS = 10_000  #: workunits named by one look, which ends before they are removed
 LEFTOVERS_EVERY_S = 3600.0
 EXPIRING = tuple(sorted(state.value for state in ENDED_JOBS))
 
@@ -90,14 +92,24 @@ class Expiry:
         return True
 
     async def _remove_parts(self, job_id: JobId) -> None:
-        """Remove the workunits and tasks of a job that is gone, so few at a time that no batch takes long."""
-        batch: list[Delete] = []
-        async for unit in self._engine.scan("workunits", [Match("jobid", (job_id,))]):
-            batch.append(Delete("workunits", unit["id"]))
-            if len(batch) == BATCH:
-                await self._engine.put(*batch)
-                batch = []
-        await self._engine.put(*batch, DeleteWhere("tasks", "jobid", job_id))
+        """Remove the workunits and tasks of a job that is gone, so few at a time that no batch takes long.
+
+        No look is open meanwhile: while somebody reads what was before, a store keeps all that is written.
+        """
+        while ids := await self._unit_ids(job_id):
+            for start in range(0, len(ids), BATCH):
+                await self._engine.put(*(Delete("workunits", id) for id in ids[start : start + BATCH]))
+        await self._engine.put(DeleteWhere("tasks", "jobid", job_id))
+
+    async def _unit_ids(self, job_id: JobId) -> list[str]:
+        """Some of the workunits that the store has of a job; none if there are none any more."""
+        ids: list[str] = []
+        async with aclosing(self._engine.scan("workunits", [Match("jobid", (job_id,))])) as units:
+            async for unit in units:
+                ids.append(unit["id"])
+                if len(ids) == READ_IDS:
+                    break
+        return ids
 
     async def _staged(self, job_id: JobId) -> list[str]:
         """Where attempts of tasks that were never completed may have left files beside their targets."""

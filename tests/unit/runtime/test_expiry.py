@@ -211,6 +211,36 @@ async def test_the_workunits_of_a_large_job_go_in_small_batches_after_the_job(
     assert await left(site, job_id) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
 
 
+async def test_no_look_at_the_workunits_is_open_while_they_are_removed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database keeps all that is written meanwhile for whoever still reads what was before."""
+    monkeypatch.setattr(expiry, "BATCH", 2)
+    monkeypatch.setattr(expiry, "READ_IDS", 5)
+    units = [{"id": f"gone_0_{n:02}", "jobid": "gone", "taskid": "gone_0"} for n in range(12)]
+    await site.engine.put(*(Put("workunits", unit) for unit in units))
+    scan, put, looks, seen = site.store.scan, site.engine.put, list[str](), list[int]()
+
+    async def watched(collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        looks.append(collection)
+        try:
+            async for document in scan(collection, where):
+                yield document
+        finally:
+            looks.remove(collection)
+
+    async def noted(*operations: Operation) -> None:
+        seen.append(len(looks))
+        await put(*operations)
+
+    monkeypatch.setattr(site.store, "scan", watched)
+    monkeypatch.setattr(site.engine, "put", noted)
+    await sweep(site).once()
+    assert len(seen) >= 6
+    assert set(seen) == {0}
+    assert await left(site, JobId("gone")) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
+
+
 async def test_a_node_that_cannot_be_removed_holds_up_no_other(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.invariants import (
     Tape,
     check_all,
     check_files,
+    check_logs,
     check_processes,
     counted,
     read_mongo,
@@ -85,9 +86,11 @@ class Pair:
         """What is wrong with what is stored, after everything was killed: all that was promised is there."""
         documents = read_mongo(self.store)
         processes = [*self.daemons, *(process for server in self.servers for process in server.processes)]
+        folders = [self.home, *(server.home for server in self.servers)]
         return list(
             counted([
                 *filter(None, (process.crash() for process in processes)),
+                *(fact for folder in folders for fact in check_logs(folder)),
                 *check_all(documents, self.tape, self.ledger),
                 *check_files(self.data, documents),
                 *check_processes([self.home]),

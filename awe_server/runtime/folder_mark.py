@@ -30,15 +30,6 @@ class FilesMissing(AweError):
 
     code = "files_missing"
 
-    def __init__(self, folder: Path, uuid: str, nodes: int) -> None:
-        count = f"{nodes} node{'' if nodes == 1 else 's'}"
-        place, mark = shlex.quote(str(folder)), shlex.quote(str(folder / MARK))
-        super().__init__(
-            f"{folder} does not hold the files of this store, which has {count}: is its file system "
-            "mounted, and is --data right? Only if they are lost for good: "
-            f"mkdir -p {place} && echo {uuid} > {mark}; then awe-server check says what to make again"
-        )
-
 
 class Documents(Protocol):
     """Where the nodes' documents are: a store, or the engine."""
@@ -56,7 +47,7 @@ async def has_mark(folder: Path, server: Document, documents: Documents) -> bool
     if found is None:
         nodes = (await documents.find("nodes", Query(limit=1))).total
         if nodes or server.get(HAS_FOLDER):
-            raise FilesMissing(folder, uuid, nodes)
+            raise FilesMissing(_advice(folder, uuid, nodes))
         return False
     if found != uuid:
         raise WrongFolder(folder=folder, found=found)
@@ -90,3 +81,13 @@ def _read(mark: Path) -> str | None:
         return mark.read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _advice(folder: Path, uuid: str, nodes: int) -> str:
+    count = f"{nodes} node{'' if nodes == 1 else 's'}"
+    place, mark = shlex.quote(str(folder)), shlex.quote(str(folder / MARK))
+    return (
+        f"{folder} does not hold the files of this store, which has {count}: is its file system "
+        "mounted, and is --data right? Only if they are lost for good: "
+        f"mkdir -p {place} && echo {uuid} > {mark}; then awe-server check says what to make again"
+    )

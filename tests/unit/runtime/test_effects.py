@@ -2,8 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,13 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
+def site_type() -> type[Site]:
+    return Site
 
 
 PACKED = b"\x1f\x8b" + bytes(3 * MIB)

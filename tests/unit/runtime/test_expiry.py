@@ -26,13 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
+def site_type() -> type[Site]:
+    return Site
 
 
 def sweep(site: Site) -> Expiry:

@@ -1,7 +1,5 @@
 """Nodes go when their time has come, and not before nobody needs them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,13 +17,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
+def site_type() -> type[Site]:
+    return Site
 
 
 async def sweep(site: Site) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +22,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
-    await site.start()
-    await site.register()
-    yield site
-    await site.engine.stop()
-    assert site.fatal == []
+def site_type() -> type[Site]:
+    return Site
 
 
 async def sweep(site: Site) -> None:

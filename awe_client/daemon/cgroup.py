@@ -5,7 +5,7 @@ So after daemon and executors were killed at once, the next daemon finds all tha
 
 Asked for is a group of version 2 below the one in which we run, without controllers: it limits nothing, and
 costs a command nothing. root may make it, others where it was given to them (`Delegate=yes` of systemd).
-Where it cannot be made, processes are told by what they show (`executor.kill_leftovers`).
+Where it cannot be made, processes are told by what they show (`leftovers.py`).
 """
 
 import contextlib

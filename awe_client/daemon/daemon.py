@@ -16,10 +16,11 @@ from awe_client.daemon.disk import DiskWatch, free_disk
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
-from awe_client.daemon.executor import ExecutorPool, kill_leftovers
+from awe_client.daemon.executor import ExecutorPool
 from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.images import Images
+from awe_client.daemon.leftovers import kill_leftovers
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity, Totals, detect_gpus, detect_memory

@@ -55,21 +55,12 @@ from awe_client.daemon.proc import (
     signal_process,
     streams_of,
 )
-from awe_client.daemon.spawn import Refused, Spawner, stage
+from awe_client.daemon.spawn import IGNORED, Refused, Spawner, stage
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
-#: Whoever sends these to us must not end us before our commands.
-_IGNORED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 
 
 class _Command:
@@ -399,7 +390,7 @@ def _prepare_process(executor: Executor) -> None:
 
     signal.signal(signal.SIGCONT, continued)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in _IGNORED:
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     os.umask(0o022)

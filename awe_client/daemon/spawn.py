@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Python ignores SIGPIPE and SIGXFSZ and the executor handles SIGCHLD; a command starts with none of that.
-_DEFAULT_SIGNALS = (
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
+#: The executor ignores these: whoever sends them to it must not end it before its commands.
+IGNORED = (
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGHUP,
@@ -19,6 +16,8 @@ _DEFAULT_SIGNALS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+#: Python ignores SIGPIPE and SIGXFSZ and the executor handles SIGCHLD; a command starts with none of that.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *IGNORED)
 _OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

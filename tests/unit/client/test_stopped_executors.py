@@ -17,8 +17,9 @@ import pytest
 
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon import executor as executor_module
-from awe_client.daemon.executor import CommandSpec, ExecutorPool, executor_command, kill_leftovers
+from awe_client.daemon.executor import CommandSpec, ExecutorPool, executor_command
 from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.leftovers import kill_leftovers
 from awe_client.daemon.proc import parents, state_of
 from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually

@@ -1,13 +1,12 @@
 """The server dies while it removes a job, or after the documents of one went and before its files did."""
 
 import contextlib
-import subprocess
 
 import httpx
 import pytest
 
 from tests.crash.survivor import Survivor
-from tests.support.env import BIN, AweEnv
+from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 
 CONTENT = b"to be removed\n"
@@ -41,12 +40,7 @@ def assert_nothing_is_left(env: AweEnv, job_id: str) -> None:
     blobs = env.server.data / "nodes" / "blobs"
     eventually_sync(lambda: not [path for path in blobs.rglob("*") if path.is_file()])
     assert env.server.stop() == 0
-    checked = subprocess.run(
-        [BIN / "awe-server", "check", "--data", str(env.server.data)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = env.check_store()
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -141,9 +141,7 @@ def test_D_04_what_a_kill_under_load_left_starts_clean(env: AweEnv, left: str) -
     assert all(len(job["tasks"]) == 3 for job in listed)
     assert "Traceback" not in env.server.running.output()
     assert env.server.stop() == 0
-    checked = subprocess.run(
-        [BIN / "awe-server", "check", "--data", str(data)], capture_output=True, text=True, check=False
-    )
+    checked = env.check_store()
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from awe_server.store.errors import StoreCorrupt
 from awe_server.store.sqlite import SqliteStore
 from tests.crash.documents import plain
 from tests.support import tally
-from tests.support.env import BIN, AweEnv, Process
+from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
 
 TASKS = 3
@@ -108,12 +107,7 @@ def test_a_server_starts_with_what_a_cut_log_still_says(env: AweEnv, killed: lis
     again = env.data("GET", f"/job/{env.submit(plain('goes on'))}")
     assert again["jid"] not in {job["jid"] for job in jobs.values()}
     assert env.server.stop() == 0
-    checked = subprocess.run(
-        [BIN / "awe-server", "check", "--data", str(env.server.data)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = env.check_store()
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

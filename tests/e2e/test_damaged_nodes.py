@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from tests.support.env import BIN, AweEnv
+from tests.support.env import AweEnv
 
 
 def test_the_advice_of_check_mends_an_upload_and_an_output(tmp_path: Path) -> None:
@@ -28,8 +28,7 @@ def test_the_advice_of_check_mends_an_upload_and_an_output(tmp_path: Path) -> No
         for id in (node, made):
             [blob] = (env.server.data / "nodes" / "blobs").rglob(f"*{id}.*")
             blob.write_bytes(b"onE\n")
-        check = [BIN / "awe-server", "check", "--data", str(env.server.data)]
-        found = subprocess.run(check, capture_output=True, text=True, check=False)
+        found = env.check_store()
         assert found.returncode == 1
         send = re.search(rf"node {node} is damaged: send its file again \((.*?)\)", found.stdout)
         again = re.search(rf"node {made} is damaged: awe (recompute {job} copy) makes it again", found.stdout)
@@ -43,4 +42,4 @@ def test_the_advice_of_check_mends_an_upload_and_an_output(tmp_path: Path) -> No
         made = env.job(job)["tasks"][0]["outputs"][0]["node"]
         assert env.http.get(f"/node/{made}?download").content == b"one\n"
         env.server.stop()
-        subprocess.run(check, capture_output=True, check=True)
+        assert env.check_store().returncode == 0

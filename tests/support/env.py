@@ -383,6 +383,11 @@ class AweEnv:
             self._awe = WarmAwe()
         return self._awe(arguments, {**os.environ, "AWE_SERVER": self.server.url}, within_s)
 
+    def check_store(self) -> subprocess.CompletedProcess[str]:
+        """What `awe-server check` says of a server that was stopped."""
+        command = [BIN / "awe-server", "check", "--data", str(self.server.data)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
     def data(self, method: str, path: str, **options: Any) -> Any:
         """`data` of a reply; fails with the server's words if it is not a success."""
         reply = self.http.request(method, path, **options)

@@ -25,10 +25,10 @@ from awe_server.runtime.folder_mark import check_folder
 from awe_server.runtime.survey_documents import survey_documents
 from awe_server.scheduler.state import Context
 from awe_server.settings import Settings
-from awe_server.store.base import Collection, Store
+from awe_server.store.base import Collection, Store, require_lead
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.open import open_store
-from shared_models.errors import AweError, LeadInDoubt
+from shared_models.errors import AweError
 
 cli = typer.Typer(
     name="awe-server", no_args_is_help=True, add_completion=False,
@@ -182,7 +182,7 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
         problems.append(f"files were not compared with documents: {exc.message}")
     await store.commit([])  # what was seen is true only if no other server has led meanwhile
     if repair and report is not None:
-        await asyncio.to_thread(repair_files, folder, report, partial(_require_lead, store))
+        await asyncio.to_thread(repair_files, folder, report, partial(require_lead, store))
     _tell(store.name, folder, problems, report, as_json=as_json)
     return 0 if report is not None and report.is_sound and not problems else 1
 
@@ -201,11 +201,6 @@ def _tell(name: str, folder: Path, problems: list[str], report: Report | None, *
         print(f"{name}: sound")
     if report is not None and report.is_sound:
         print(f"{folder}: sound: {report.nodes} nodes, {report.files} files, {report.bytes} bytes")
-
-
-def _require_lead(store: Store) -> None:
-    if store.in_doubt:
-        raise LeadInDoubt()
 
 
 async def _export(store: Store) -> int:

@@ -35,9 +35,10 @@ from awe_server.store.base import (
     Put,
     Store,
     check_storable,
+    require_lead,
 )
 from awe_server.store.errors import StoreLocked
-from shared_models.errors import AweError, LeadInDoubt, NotConfirmed, ShuttingDown, Starting, StoreUnavailable
+from shared_models.errors import AweError, NotConfirmed, ShuttingDown, Starting, StoreUnavailable
 from shared_models.ids import ClientId
 
 log = logging.getLogger(__name__)
@@ -129,8 +130,7 @@ class Engine(JobDocuments):
 
         May be called in any thread.
         """
-        if self._store.in_doubt:
-            raise LeadInDoubt()
+        require_lead(self._store)
 
     def context(self) -> Context:
         """Now, and a source of tokens, for one transition."""

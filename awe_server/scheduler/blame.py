@@ -36,12 +36,12 @@ OWN = frozenset(
 
 
 def blame(
-    state: State, unit: Workunit, client: Client, kind: FailureKind, *, out_of_reach: bool = False
+    state: State, unit: Workunit, client: Client, kind: FailureKind, *, is_innocent: bool = False
 ) -> str:
     """Put a failure on the client's account, or take it off another's that it proves innocent.
 
-    `out_of_reach`: of kind `node`, because of an input or of what it wrote. Returns why the client is to be
-    put aside; "" if it is not. The caller has touched workunit and task.
+    `is_innocent`: of kind `node`, because of an input, of what it wrote, or while its command ran. Returns why
+    the client is to be put aside; "" if it is not. The caller has touched workunit and task.
     """
     if kind is not FailureKind.INPUT and kind is not FailureKind.NODE and kind not in OWN:
         return ""
@@ -50,7 +50,7 @@ def blame(
     if kind is FailureKind.INPUT:
         return ""
     client.total_failed += 1
-    if kind is FailureKind.NODE and out_of_reach:
+    if kind is FailureKind.NODE and is_innocent:
         return ""
     tasks_own = kind in OWN and _is_the_tasks(state, unit.task, client)
     side: Literal["node", "work"] = "node" if kind is FailureKind.NODE else "work"

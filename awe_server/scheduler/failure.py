@@ -95,8 +95,7 @@ def end_badly(state: State, ctx: Context, unit: Workunit, failure: Failure) -> N
     else:
         _try_again(state, ctx, unit, failure.kind)
     if client is not None:
-        innocent = failure.out_of_reach or failure.ran
-        broken = blame(state, unit, client, failure.kind, out_of_reach=innocent)
+        broken = blame(state, unit, client, failure.kind, is_innocent=failure.out_of_reach or failure.ran)
         if broken:
             put_aside(state, ctx, client, broken)
 

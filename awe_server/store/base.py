@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from awe_server.store.documents import Odd as Odd
 from awe_server.store.documents import encode
+from shared_models.errors import LeadInDoubt
 
 Document = dict[str, Any]
 
@@ -186,3 +187,12 @@ class Store(Protocol):
 
     async def check(self) -> list[str]:
         """Look for damage; an empty list means sound."""
+
+
+def require_lead(store: Store) -> None:
+    """Raise LeadInDoubt if another server may lead by now; before anything is done outside the store.
+
+    May be called in any thread.
+    """
+    if store.in_doubt:
+        raise LeadInDoubt()

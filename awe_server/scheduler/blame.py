@@ -40,8 +40,8 @@ def blame(
 ) -> str:
     """Put a failure on the client's account, or take it off another's that it proves innocent.
 
-    `is_innocent`: of kind `node`, because of an input, of what it wrote, or while its command ran. Returns why
-    the client is to be put aside; "" if it is not. The caller has touched workunit and task.
+    `is_innocent`: of kind `node`, because of an input, of what it wrote, or while its command ran. Returns
+    why the client is to be put aside; "" if it is not. The caller has touched workunit and task.
     """
     if kind is not FailureKind.INPUT and kind is not FailureKind.NODE and kind not in OWN:
         return ""

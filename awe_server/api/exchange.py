@@ -29,6 +29,7 @@ from awe_server.runtime.cuts import Locate, NotReady
 from awe_server.runtime.delivered import as_delivered
 from awe_server.runtime.services import Services
 from awe_server.scheduler.checkout import Grant
+from awe_server.scheduler.clients import hear
 from awe_server.scheduler.exchange import ExchangeReply, exchange, is_current
 from awe_server.scheduler.parts import cut_names
 from awe_server.scheduler.state import Document, Task
@@ -113,6 +114,8 @@ async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -
     """Run the transition. Raises ClientNotFound, StaleExchange."""
     engine = services.engine
     if x.reports:
+        # What follows may wait for a disk or a store that does not answer: no lease ends by that.
+        engine.run(hear, client_id, x.incarnation)
         reports = await keep_printed(services, client_id, [(r, _tails(r)) for r in x.reports])
         x = replace(x, reports=await as_delivered(engine.state, services.nodes, client_id, reports))
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}

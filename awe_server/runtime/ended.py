@@ -14,7 +14,7 @@ from awe_server.runtime.documents import StoredDocuments
 from awe_server.scheduler import views
 from awe_server.scheduler.state import Changes, Context, State
 from awe_server.store.base import Document, Store
-from shared_models.errors import JobNotFound
+from shared_models.errors import JobNotFound, StoreUnavailable
 from shared_models.ids import JobId, WorkunitId
 
 VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
@@ -23,9 +23,10 @@ VISIT_S = 60.0  #: how long a finished job stays that was brought back for a ver
 class Ended(StoredDocuments):
     """The part of the engine that knows what is not in memory any more."""
 
-    def __init__(self, store: Store, clock: Clock, live: State) -> None:
+    def __init__(self, store: Store, clock: Clock, live: State, wait_s: float) -> None:
         super().__init__(store)
         self.clock = clock
+        self._wait_s = wait_s  #: for the look-up of what a client reports
         self._live = live
         self._flying: list[Changes] = []  #: taken, not durable yet
         self._visitors: dict[JobId, float] = {}  #: finished jobs in memory, and when they may leave
@@ -44,7 +45,7 @@ class Ended(StoredDocuments):
         """Documents of workunits that are not live any more, for `report` and `exchange`.
 
         Complete at the moment it returns: a workunit that left memory during the look-up is looked up as
-        well.
+        well. Raises StoreUnavailable, also when the store does not answer in the time that requests wait.
         """
         found: dict[WorkunitId, Document] = {}
         asked: set[WorkunitId] = set()
@@ -62,7 +63,14 @@ class Ended(StoredDocuments):
             if not missing:
                 return found
             asked.update(missing)
-            stored = await self._store.get_many("workunits", missing)
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    stored = await self._store.get_many("workunits", missing)
+            except TimeoutError as exc:
+                reason = f"no answer within {self._wait_s:g} s"
+                raise StoreUnavailable(
+                    f"The store does not answer ({reason}); try again.", reason=reason
+                ) from exc
             found.update((WorkunitId(id), document) for id, document in stored.items())
 
     def _not_durable_yet(self, id: WorkunitId) -> Document | None:

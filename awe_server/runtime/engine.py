@@ -86,7 +86,7 @@ class Engine(JobDocuments):
         self.server: Document = {}  #: what the store knows of the server as a whole
         self.events = EventLog(clock)
         self.waiters = Waiters(lambda: self._live)
-        super().__init__(store, clock, State(recovery.rules(settings)))
+        super().__init__(store, clock, State(recovery.rules(settings)), settings.commit_wait_s)
         self._fatal = fatal
         self._phase = Phase.NEW
         self.stands_by = ""  #: who leads, while this server waits for the store

@@ -70,6 +70,13 @@ def register(
     return client
 
 
+def hear(state: State, ctx: Context, client_id: ClientId, incarnation: str) -> None:
+    """It sent something, so it lives, whatever becomes of what it sent."""
+    client = state.clients.get(client_id)
+    if client is not None and client.incarnation == incarnation:
+        seen(state, ctx, client)
+
+
 def seen(state: State, ctx: Context, client: Client, wait_s: float = 0.0) -> None:
     """The client lives: its leases last from now on, and beyond the end of a wait it is about to begin."""
     lease_s = state.rules.lease_s

@@ -1,10 +1,12 @@
 """A store that does not answer: what was begun is told from what was not, and nothing is done twice."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from awe_server.scheduler.tick import tick
 from awe_server.store.base import Operation
 from awe_server.store.memory import MemoryStore
 from shared_models.errors import StoreUnavailable
@@ -119,3 +121,38 @@ async def test_a_report_may_be_repeated_until_it_is_confirmed(api: Api, away: Aw
     await back(api, away)
     assert await api.report(work) == "ok"
     assert (await api.ok("GET", f"/job/{job['id']}"))["state"] == "completed"
+
+
+async def test_who_repeats_a_report_at_a_store_that_hangs_keeps_its_leases(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is durable and its job has ended, so only the store knows that it is a repeat."""
+    await api.submit()
+    await api.submit()
+    profile = {"name": "n", "group": "default", "apps": ["*"], "cores": 4, "incarnation": "i"}
+    client = await api.ok("POST", "/client", json=profile)
+    path, asked = f"/client/{client['id']}/exchange", {"incarnation": "i", "want": 2}
+    first, kept = (await api.ok("POST", path, json={**asked, "request_id": 1}))["work"]
+    hold = [f"{kept['task']}_{kept['rank']}", kept["attempt"]]
+    report = {
+        "work": f"{first['task']}_{first['rank']}", "attempt": first["attempt"], "token": first["token"],
+        "outcome": "done", "exit_code": 0, "outputs": [],
+    }  # fmt: skip
+    asked = {"incarnation": "i", "holds": [hold], "reports": [report]}
+    assert (await api.ok("POST", path, json={**asked, "request_id": 2}))["results"][0]["result"] == "accepted"
+    await eventually(lambda: len(api.services.engine.state.jobs) == 1)
+
+    async def hang(*_: object) -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "get_many", hang)
+        for _ in range(4):
+            api.hands.advance(24)
+            status, _, text, _ = await post(api, path, json={**asked, "request_id": 3})
+            assert (status, text) == (503, "The store does not answer (no answer within 0.1 s); try again.")
+            api.services.engine.run(tick)
+    data = await api.ok("POST", path, json={**asked, "request_id": 3})
+    assert data["results"][0]["result"] == "duplicate"
+    assert data["discard"] == []

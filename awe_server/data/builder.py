@@ -19,6 +19,7 @@ import anyio
 from anyio import to_thread
 
 from awe_server.data.build import SCANNED_KINDS, build_index
+from awe_server.data.indexes import unfinished
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.sources.facts import Place
 from awe_server.data.worker import read_answer
@@ -97,6 +98,8 @@ class IndexBuilder:
             self._running.discard(process)
             with anyio.CancelScope(shield=True):
                 await _end(process)
+                if process.returncode:  # nothing else removes what it began to write, but an hour later
+                    await to_thread.run_sync(_remove, unfinished(blob, kind, process.pid))
         try:
             return read_answer(line)
         except ValueError as exc:
@@ -126,6 +129,13 @@ async def _end(process: Process) -> None:
         process.kill()
     if not await _has_ended(process):
         log.warning("scan_left", extra={"pid": process.pid})
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        log.warning("scan_file_left", extra={"file": str(path), "reason": exc.strerror})
 
 
 async def _has_ended(process: Process) -> bool:

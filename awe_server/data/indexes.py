@@ -68,13 +68,19 @@ def sidecar(blob: Path, kind: str) -> Path:
     return blob.with_name(f"{blob.name}.{kind}{SIDECAR_SUFFIX}")
 
 
+def unfinished(blob: Path, kind: str, pid: int) -> Path:
+    """Where a process writes the index of a blob until it is whole."""
+    target = sidecar(blob, kind)
+    return target.with_name(f"{TEMPORARY_PREFIX}{target.name}.{pid}")
+
+
 def write_index(blob: Path, kind: str, starts: Iterable["array[int]"], size: int) -> int:
     """Write the index of a blob from pieces of unit starts, whole or not at all; says how many units.
 
     Raises UnitsDoNotCover.
     """
     target = sidecar(blob, kind)
-    temporary = target.with_name(f"{TEMPORARY_PREFIX}{target.name}.{os.getpid()}")
+    temporary = unfinished(blob, kind, os.getpid())
     units = checksum = 0
     end = _OFFSET.pack(size)
     try:

@@ -285,11 +285,16 @@ async def test_a_scan_that_is_stuck_is_not_waited_for_for_ever(
 
 
 async def test_a_scan_that_fails_for_an_unknown_reason_is_an_error(
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    broken = "from awe_server.data import worker; worker.build_index = int; worker.main()"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{broken}"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
     with pytest.raises(Unreadable, match="ended with 1"):
-        await IndexBuilder()._in_process(Path("\0"), "record", "reads")
-    assert "ValueError" in capfd.readouterr().err
+        await IndexBuilder()._in_process(tmp_path / "blob", "record", "reads")
+    assert "TypeError" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])
@@ -360,6 +365,51 @@ async def test_F_02_a_scan_that_is_killed_once_is_tried_again(
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     assert (await IndexBuilder().build(tmp_path / "blob", "record", "reads")).records == 7500
+
+
+#: A worker that gets no further once it has begun to write.
+HALF = """#!/bin/sh
+exec PYTHON -c '
+import signal
+from awe_server.data import scan_fastq, worker
+
+plain = scan_fastq.FastqScanner.feed
+
+def feed(self, block):
+    if self.records:
+        signal.pause()
+    return plain(self, block)
+
+scan_fastq.FastqScanner.feed = feed
+worker.main()
+'"""
+
+
+@pytest.mark.parametrize("end", ["killed", "cancelled", "closed"])
+async def test_what_a_scan_began_to_write_goes_as_soon_as_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    folder = tmp_path / "blobs"
+    folder.mkdir()
+    (folder / "blob").write_bytes(LARGE)
+    other = folder / ".tmp-another"
+    other.touch()
+    python = tmp_path / "python"
+    python.write_text(HALF.replace("PYTHON", sys.executable))
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    builder = IndexBuilder()
+    scan = asyncio.create_task(builder._in_process(folder / "blob", "record", "reads"))
+    await eventually(lambda: len(list(folder.glob(".tmp-blob.record.idx.*"))) == 1)
+    if end == "killed":
+        os.kill(next(iter(builder._running)).pid, signal.SIGKILL)
+    elif end == "cancelled":
+        scan.cancel()
+    else:
+        await builder.close()
+    with pytest.raises((Unreadable, asyncio.CancelledError)):
+        await scan
+    assert sorted(folder.iterdir()) == [other, folder / "blob"]
 
 
 async def test_only_so_many_scans_run_at_once(nodes: NodeStore, monkeypatch: pytest.MonkeyPatch) -> None:

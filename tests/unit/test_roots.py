@@ -19,6 +19,7 @@ from awe_server.settings import Settings
 from shared_models.errors import Forbidden
 from shared_models.limits import MAX_FILE_ROOTS
 from shared_models.roots import covers, is_below, normal_root, root_of
+from tests.support.descriptors import open_below
 
 both = pytest.mark.parametrize("room", [of_server, of_client])
 
@@ -107,7 +108,7 @@ def test_F_08_a_file_elsewhere_is_not(room: ModuleType, site: Path, name: str, p
 def test_F_08_a_link_that_is_changed_while_it_is_followed_opens_nothing(
     room: ModuleType, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    assert open_below(site) == []
 
     def changed(path: str, roots: object) -> Path:
         (site / "data" / "sub").rename(site / "data" / "gone")
@@ -117,7 +118,7 @@ def test_F_08_a_link_that_is_changed_while_it_is_followed_opens_nothing(
     monkeypatch.setattr(room, "allowed", changed)
     with pytest.raises(Forbidden, match="a link leads away"):
         room.open_allowed(str(site / "data" / "sub" / "key"), roots_of(site))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(site) == []
 
 
 @both

@@ -13,6 +13,7 @@ import pytest
 from awe_client.daemon import spool as spool_module
 from awe_client.daemon.identity import WorkRootUnusable
 from awe_client.daemon.spool import Spool
+from tests.support.descriptors import open_below
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
@@ -29,12 +30,6 @@ def opened(folder: Path) -> Spool:
     spool = Spool(folder)
     spool.open()
     return spool
-
-
-def descriptors_in(folder: Path) -> list[str]:
-    """What this process has open there."""
-    names = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-    return [name for name in names if name.startswith(str(folder))]
 
 
 async def test_a_report_is_ready_only_after_it_is_durable(
@@ -199,7 +194,7 @@ async def test_a_folder_that_cannot_be_synced_loses_no_report_and_no_descriptor(
             raise OSError(22, "Invalid argument")
         sync(fd)
 
-    before = descriptors_in(tmp_path)
+    before = open_below(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(os, fails, open_no_folder if fails == "open" else sync_no_folder)
         spool = opened(tmp_path)
@@ -210,7 +205,7 @@ async def test_a_folder_that_cannot_be_synced_loses_no_report_and_no_descriptor(
     assert again.open() == [(A, 1)]
     for one in (spool, again):
         one.close()
-    assert descriptors_in(tmp_path) == before
+    assert open_below(tmp_path) == before
 
 
 @pytest.mark.parametrize("what", ["fifo", "directory", "link", "socket"])

@@ -19,6 +19,7 @@ from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, Targ
 from awe_client.sdk.download_errors import OutOfReach
 from shared_models.ids import TaskId
 from shared_models.staging import stage_folder
+from tests.support.descriptors import open_below
 from tests.support.eventually import eventually
 from tests.support.staged import stage_path
 from tests.support.tmpfs import fill, tmpfs
@@ -118,10 +119,6 @@ async def test_a_stage_folder_that_is_a_link_is_refused(root: Path, made: Path, 
 # --- stopped, full, gone -------------------------------------------------------------------------
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 class Held:
     """Holds up the next call of a function of `os` in its thread."""
 
@@ -153,7 +150,7 @@ async def test_what_is_stopped_touches_no_folder_of_others_and_leaves_nothing_op
     _, _, staged = await stage(root, made)  # its folder is there: no other fsync comes first
     staged.unlink()
     _, _, theirs = await stage(root, other, "theirs.txt")
-    before = open_files()
+    before = open_below(tmp_path)
     held = Held(monkeypatch, "fsync")
     task = asyncio.ensure_future(stage(root, made))
     await eventually(lambda: held.is_reached)
@@ -164,7 +161,9 @@ async def test_what_is_stopped_touches_no_folder_of_others_and_leaves_nothing_op
     held.go_on()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: open_files() == before + len(folders), show=open_files)
+    await eventually(
+        lambda: len(open_below(tmp_path)) == len(before) + len(folders), show=lambda: open_below(tmp_path)
+    )
     assert [path.name for path in theirs.parent.iterdir()] == ["2.7"]
     assert theirs.read_bytes() == b"other"
     assert theirs.samefile(other)
@@ -178,7 +177,7 @@ async def test_wherever_it_is_stopped_nothing_stays_open_or_half_written(
 ) -> None:
     if name in ("write", "rename"):
         os.link(made, tmp_path / "second")
-    before = open_files()
+    before = open_below(tmp_path)
     held = Held(monkeypatch, name)
     task = asyncio.ensure_future(stage(root, made))
     await eventually(lambda: held.is_reached)
@@ -189,7 +188,7 @@ async def test_wherever_it_is_stopped_nothing_stays_open_or_half_written(
     with pytest.raises(asyncio.CancelledError):
         await task
     await eventually(lambda: any(root.iterdir()))
-    await eventually(lambda: open_files() == before, show=open_files)
+    await eventually(lambda: open_below(tmp_path) == before, show=lambda: open_below(tmp_path))
     [folder] = root.iterdir()
     assert [path.name for path in folder.iterdir()] == (["2.7"] if name in ("link", "rename") else [])
 
@@ -198,10 +197,10 @@ async def test_a_full_disk_is_waited_for_and_nothing_of_it_is_left(made: Path, t
     made.write_bytes(bytes(3 << 20))
     with tmpfs(tmp_path / "full", 4 << 20) as disk:
         ballast = fill(disk, leave_bytes=1 << 20)
-        before = open_files()
+        before = open_below(tmp_path)
         with pytest.raises(TargetBusy, match="no space left on device"):
             await stage(disk, made)
-        await eventually(lambda: open_files() == before, show=open_files)
+        await eventually(lambda: open_below(tmp_path) == before, show=lambda: open_below(tmp_path))
         [folder] = [path for path in disk.iterdir() if path != ballast]
         assert list(folder.iterdir()) == []
         ballast.unlink()
@@ -248,14 +247,14 @@ async def test_a_file_system_that_hangs_is_waited_for_only_so_long_and_spoils_no
     if is_copied:
         os.link(made, tmp_path / "second")
     monkeypatch.setattr(answers, "ANSWER_S", 0.2)
-    before, held = open_files(), Held(monkeypatch, name)
+    before, held = open_below(tmp_path), Held(monkeypatch, name)
     with pytest.raises(TargetBusy, match="does not answer"):
         await stage(root, made)
     _, _, staged = await stage(root, made)
     assert staged.read_bytes() == DATA
     made.unlink()
     held.go_on()
-    await eventually(lambda: open_files() == before, show=open_files)
+    await eventually(lambda: open_below(tmp_path) == before, show=lambda: open_below(tmp_path))
     assert os.listdir(staged.parent) == ["2.7"]
     assert staged.read_bytes() == DATA
 

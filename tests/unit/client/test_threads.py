@@ -21,6 +21,7 @@ from awe_client.sdk import download, threads
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Asked, Download, Reply, Wanted
 from awe_client.sdk.threads import ThreadFile, file_work, to_its_end
+from tests.support.descriptors import open_below
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
@@ -57,10 +58,6 @@ def gate() -> Iterator[Gate]:
     made = Gate()
     yield made
     made.open()
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 # --- the exchange with the server ----------------------------------------------------------------
@@ -331,7 +328,7 @@ async def test_who_stops_reading_a_file_that_hangs_does_not_wait_for_it(
     path.write_bytes(b"hello")
     slow = Slow(path)
     slow.gate = gate
-    before = open_files()
+    assert open_below(tmp_path) == [str(path)]
     # Buffered: closing such a file waits for who reads it.
     monkeypatch.setattr(os, "fdopen", lambda fd, *_, **__: os.close(fd) or io.BufferedReader(slow))
     monkeypatch.setattr(Path, "open", lambda *_, **__: io.BufferedReader(slow))
@@ -343,7 +340,7 @@ async def test_who_stops_reading_a_file_that_hangs_does_not_wait_for_it(
     assert not slow.closed
     gate.open()
     await eventually(lambda: slow.closed)
-    await eventually(lambda: open_files() < before, show=open_files)
+    await eventually(lambda: open_below(tmp_path) == [], show=lambda: open_below(tmp_path))
 
 
 @asynccontextmanager
@@ -368,7 +365,6 @@ async def test_a_download_that_is_stopped_ends_with_its_thread_and_leaves_nothin
     else:
         module, name = (download, "check_replaceable") if during == "open" else (os, "rename")
         monkeypatch.setattr(module, name, gate.before(getattr(module, name)))
-    before = open_files()
     one = Download(tmp_path / "x", Wanted())
 
     async def fetched() -> None:
@@ -387,4 +383,4 @@ async def test_a_download_that_is_stopped_ends_with_its_thread_and_leaves_nothin
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [path.name for path in tmp_path.iterdir()] == (["x"] if during == "rename" else [])
-    await eventually(lambda: open_files() == before, show=open_files)
+    await eventually(lambda: open_below(tmp_path) == [], show=lambda: open_below(tmp_path))

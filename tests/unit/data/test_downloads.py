@@ -12,6 +12,7 @@ from awe_server.data.indexes import locate_in
 from awe_server.data.nodes import NodeStore
 from shared_models.errors import AweError, BadRange, BadRequest, NoIndex
 from shared_models.limits import MIB
+from tests.support.descriptors import open_below
 from tests.unit.data.port import stream
 from tests.unit.data.samples import READS, four_line_starts
 
@@ -160,14 +161,10 @@ async def test_chunks_are_large_but_bounded(nodes: NodeStore) -> None:
     assert max(sizes) == CHUNK_BYTES
 
 
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-async def test_no_descriptor_stays_open(nodes: NodeStore) -> None:
+async def test_no_descriptor_stays_open(nodes: NodeStore, tmp_path: Path) -> None:
     await nodes.create(stream(b"x" * (2 * CHUNK_BYTES)))
     await (await nodes.open_range("node-1")).chunks.aclose()
-    before = _open_files()
+    before = open_below(tmp_path)
     ended = await nodes.open_range("node-1")
     assert len([chunk async for chunk in ended.chunks]) == 2
     closed = await nodes.open_range("node-1")
@@ -186,7 +183,7 @@ async def test_no_descriptor_stays_open(nodes: NodeStore) -> None:
         await cancelled
     del cancelled
     gc.collect()
-    assert _open_files() == before
+    assert open_below(tmp_path) == before
 
 
 async def _read_slowly(nodes: NodeStore) -> None:

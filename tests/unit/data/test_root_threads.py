@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import Mock
 
 import httpx
@@ -29,8 +29,15 @@ def answers() -> Iterator[threading.Event]:
     event.set()
 
 
-def hanging() -> int:
-    return sum(thread.name == root_threads.NAME for thread in threading.enumerate())
+@pytest.fixture
+def hanging() -> Callable[[], int]:
+    """How many threads look at roots; those that an earlier test left hanging do not count."""
+    earlier = frozenset(threading.enumerate())
+
+    def count() -> int:
+        return sum(thread.name == root_threads.NAME for thread in {*threading.enumerate()} - earlier)
+
+    return count
 
 
 async def test_results_and_errors_are_those_of_the_work() -> None:
@@ -46,7 +53,9 @@ async def test_results_and_errors_are_those_of_the_work() -> None:
         assert caught.value is error
 
 
-async def test_so_many_hang_for_each_root_and_no_more_given_up_or_not(answers: threading.Event) -> None:
+async def test_so_many_hang_for_each_root_and_no_more_given_up_or_not(
+    answers: threading.Event, hanging: Callable[[], int]
+) -> None:
     threads = RootThreads(["/hung", "/fine"])
     for _ in range(3):
         looks = (threads.run("/hung/x", answers.wait, 0.05) for _ in range(2 * MAX_PER_ROOT))
@@ -63,7 +72,7 @@ async def test_so_many_hang_for_each_root_and_no_more_given_up_or_not(answers: t
 
 
 async def test_who_goes_away_leaves_its_place_to_others_only_when_its_work_has_ended(
-    answers: threading.Event,
+    answers: threading.Event, hanging: Callable[[], int]
 ) -> None:
     threads = RootThreads(["/hung"])
     begun = threading.Semaphore(0)
@@ -102,7 +111,7 @@ async def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytes
 
 
 async def test_a_removal_on_a_file_system_that_hangs_is_told_so_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, answers: threading.Event
+    monkeypatch: pytest.MonkeyPatch, answers: threading.Event, hanging: Callable[[], int]
 ) -> None:
     monkeypatch.setattr(sinks, "ANSWER_S", 0.05)
     monkeypatch.setattr(sinks.FileSink, "remove", lambda *_: answers.wait())

@@ -12,6 +12,7 @@ from awe_server.store.base import COLLECTIONS
 from awe_server.store.sqlite_file import drop_lock, find_damage, take_lock, translated
 from awe_server.store.sqlite_query import schema
 from shared_models.errors import BadRequest
+from tests.support.descriptors import open_below
 
 
 def test_a_large_file_is_looked_at_for_a_bounded_time(tmp_path: Path) -> None:
@@ -35,12 +36,11 @@ def test_a_large_file_is_looked_at_for_a_bounded_time(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_cannot_be_locked_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr("fcntl.flock", _not_supported)
         with pytest.raises(OSError, match="No locks"):
             take_lock(tmp_path / "awe.lock")
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_below(tmp_path) == []
     fd = take_lock(tmp_path / "awe.lock")
     assert (tmp_path / "awe.lock").read_text() == f"{os.getpid()}\n"
     drop_lock(fd)

@@ -1,32 +1,48 @@
-"""How long a server takes from exec to ready, and how much memory at most, on a large store. JSON lines out.
+"""Figure 7: how long a server takes from exec to ready, and how much memory at most, on a large store.
 
 Two stores: everything handed out (so many workunits of so many jobs, leased to so many clients), and for
 contrast one job with many ranks of which none was handed out. They are made by the scheduler itself and
-written as the engine writes; then the real `awe-server serve` starts on them, several times. Run as
-`python -m tests.bench.restart --jobs 1000 --clients 1000 --workunits 100000 --pristine 1000000`.
+written as the engine writes; then the real `awe-server serve` starts on them, several times.
 """
 
 import argparse
 import asyncio
-import json
-import os
-import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import httpx
 
 from awe_server.scheduler import views
 from awe_server.scheduler.state import State
 from awe_server.store.base import Operation, Put
 from awe_server.store.open import open_store
+from tests.bench.harness.figure import Figure, Goal, Row
+from tests.bench.harness.http import Line
+from tests.bench.harness.site import Site
 from tests.builders import World, a_job
-from tests.support.env import ServerProcess
 from tests.support.memory import peak_rss_bytes
 
 BATCH = 5_000  #: documents of a commit while the store is filled
-PATIENCE_S = 600.0
+
+FIGURE = Figure(
+    "restart",
+    7,
+    "From exec to ready on a large store: everything leased, or nothing handed out",
+    [
+        Goal("restart with 100,000 leased workunits, 1,000 clients ≤ 3 s", "handed out", "ready_s", 3.0),
+        Goal("restart with 1,000,000 pristine workunits ≤ 1 s", "pristine", "ready_s", 1.0),
+    ],
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1_000)
+    parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--workunits", type=int, default=100_000)
+    parser.add_argument(
+        "--pristine", type=int, default=1_000_000, help="ranks of the job of the second store"
+    )
 
 
 def handed_out(jobs: int, clients: int, workunits: int) -> State:
@@ -59,82 +75,42 @@ async def write(state: State, folder: Path) -> None:
     await store.close()
 
 
-def start(home: Path) -> tuple[float, float, int]:
-    """Start a server on what is there and end it: seconds until it is ready, those of the processor, and the
-    most memory in bytes.
-    """
-    server = ServerProcess(home)
-    try:
-        began = time.perf_counter()
-        process = server.launch()
-        while not _is_ready(f"http://127.0.0.1:{server.port}/health"):
-            assert process.returncode is None, process.output()
-            assert time.perf_counter() - began < PATIENCE_S, process.output()
-            time.sleep(0.005)
-        return time.perf_counter() - began, cpu_s(process.pid), peak_rss_bytes(process.pid)
-    finally:
-        server.close()
+def start(data: Path) -> dict[str, float | str]:
+    """Start a server on what is there until it is ready, and end it."""
+    began = time.perf_counter()
+    with Site(data=data) as site, Line(site.port) as line:
+        line.call("GET", "/health")
+        return {
+            "ready_s": time.perf_counter() - began,
+            "cpu_s": site.server.cpu_s(),
+            "peak_rss_mib": peak_rss_bytes(site.server.pid) / 2**20,
+            "server_fs": site.fs,
+        }
 
 
-def cpu_s(pid: int) -> float:
-    """The processor's time that a process and all its threads took so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+@cache
+def stores(
+    jobs: int, clients: int, workunits: int, ranks: int
+) -> "dict[str, tempfile.TemporaryDirectory[str]]":
+    """A folder with a filled store for each case; they go with the process."""
+    made = {}
+    for case, state in (
+        ("empty", State()),
+        ("handed out", handed_out(jobs, clients, workunits)),
+        ("pristine", pristine(ranks)),
+    ):
+        made[case] = tempfile.TemporaryDirectory(prefix="awe-bench-")
+        folder = Path(made[case].name) / "server"
+        folder.mkdir()
+        asyncio.run(write(state, folder))
+    return made
 
 
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=PATIENCE_S, trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def measure(state: State, runs: int) -> dict[str, object]:
-    """The median of some starts on the same store."""
-    size = {"jobs": len(state.jobs), "clients": len(state.clients), "workunits": len(state.workunits)}
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "server").mkdir()
-        asyncio.run(write(state, home / "server"))
-        del state
-        took_s, used_s, peaks = zip(*(start(home) for _ in range(runs)), strict=True)
-    return {
-        "bench": "restart",
-        "store": "sqlite",
-        **size,
-        "runs": runs,
-        "ready_s": round(statistics.median(took_s), 2),
-        "ready_max_s": round(max(took_s), 2),
-        "cpu_s": round(statistics.median(used_s), 2),
-        "peak_rss_mib": round(statistics.median(peaks) / 2**20),
-    }
-
-
-def main() -> None:
-    """Measure both stores, and an empty one to compare with."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1_000)
-    parser.add_argument("--clients", type=int, default=1_000)
-    parser.add_argument("--workunits", type=int, default=100_000)
-    parser.add_argument(
-        "--pristine", type=int, default=1_000_000, help="ranks of the job of the second store"
-    )
-    parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
-    print(json.dumps({**measure(State(), options.runs), "case": "empty"}), flush=True)
-    full = handed_out(options.jobs, options.clients, options.workunits)
-    print(json.dumps({**measure(full, options.runs), "case": "handed out"}), flush=True)
-    print(
-        json.dumps(
-            {
-                **measure(pristine(options.pristine), options.runs),
-                "case": "pristine ranks",
-                "ranks": options.pristine,
-            }
-        ),
-        flush=True,
-    )
+def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
+    filled = stores(options.jobs, options.clients, options.workunits, options.pristine)
+    for case, folder in filled.items():
+        yield {"case": case, "store": "sqlite", **start(Path(folder.name) / "server")}
 
 
 if __name__ == "__main__":
-    main()
+    FIGURE.main(measure, arguments)

@@ -41,17 +41,25 @@ class Gate:
         self._cut()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        """Until the line is closed; a server that is away for a while refuses single connections."""
+        while True:
+            try:
                 near, _ = self._line.accept()
-                if self.is_shut.is_set():
-                    near.close()
-                    continue
-                far = socket.create_connection(self._target)
-                with self._lock:
-                    self._ends |= {near, far}
-                threading.Thread(target=self._pass, args=(near, far, True), daemon=True).start()
-                threading.Thread(target=self._pass, args=(far, near, False), daemon=True).start()
+            except OSError:
+                return
+            far = None if self.is_shut.is_set() else self._reach()
+            if far is None:
+                near.close()
+                continue
+            with self._lock:
+                self._ends |= {near, far}
+            threading.Thread(target=self._pass, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, False), daemon=True).start()
+
+    def _reach(self) -> socket.socket | None:
+        with contextlib.suppress(OSError):
+            return socket.create_connection(self._target)
+        return None
 
     def _pass(self, source: socket.socket, target: socket.socket, watched: bool) -> None:
         """One direction of a connection, until either end is gone."""

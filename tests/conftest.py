@@ -1,6 +1,7 @@
 """Fixtures that every test may use, and which tests have to stay together when the suite runs in parallel."""
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support import tally
+from tests.support.lines import close_lines
 from tests.support.mongo import mongo_server, mongo_url
 from tests.support.s3 import s3_bucket, s3_server
 
@@ -111,3 +113,10 @@ def _is_whole(config: pytest.Config) -> bool:
 def anyio_backend() -> str:
     """Run async tests on asyncio only: it is what the server runs on."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[None]:
+    """What a test opened to servers, and did not come to close, is closed after it."""
+    yield
+    close_lines()

@@ -13,6 +13,7 @@ from tests.crash.documents import plain
 from tests.support.env import AweEnv
 from tests.support.fake_client import FakeClient
 from tests.support.invariants import Ledger
+from tests.support.lines import line
 
 RANKS, CLIENTS, AT_ONCE = 2_000, 32, 8
 WORK_S = 200.0  #: at most, for all of it
@@ -36,7 +37,7 @@ class Seen:
 
         hooks = Ledger.of(url).hooks()
         hooks["response"].append(note)
-        return httpx.Client(base_url=url, timeout=70, trust_env=False, event_hooks=hooks)
+        return line(url, hooks, 70.0)
 
 
 def work(url: str, number: int, seen: Seen) -> None:

@@ -52,7 +52,7 @@ def test_a_stop_is_quick_although_clients_and_readers_wait(env: AweEnv, client: 
         wait.start()
     time.sleep(0.3)  # both are waiting by now, or the stop comes first: quick in either case
     began = time.monotonic()
-    assert env.server.stop() == 0
+    env.server.stop()
     assert time.monotonic() - began < 20  # of the 50 that they would wait
     for wait in waits:
         wait.join(30)

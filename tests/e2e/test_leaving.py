@@ -14,13 +14,13 @@ def test_a_client_that_was_told_to_stop_is_offline_at_once(new_store: Callable[[
         site.server.start()
         client = site.start_client(slots=1)
         eventually_sync(lambda: bool(site.data("GET", "/client")))
-        assert client.stop() == 0
+        client.stop()
         (shown,) = site.data("GET", "/client")
         assert shown["Status"] == "offline"
         job_id = site.submit({"tasks": [{"taskid": "0", "cmd": {"name": "true"}}]})
         reasons = [row["reason"] for row in site.data("GET", f"/job/{job_id}?why")]
         assert "no live client (1 offline)" in reasons
-        assert site.server.stop() == 0
+        site.server.stop()
         assert "server_stopped" in site.server.running.output().splitlines()[-1]
 
 

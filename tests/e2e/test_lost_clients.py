@@ -103,7 +103,7 @@ def test_L_01_a_client_that_was_thought_dead_stops_what_another_does_now(marks: 
         assert (work["attempt"], work["client"]) == (2, client_named(env, "other")["id"])
         assert client_named(env, "zombie")["total_completed"] == 0
         # It asks for new work.
-        assert other.stop() == 0
+        other.stop()
         again = env.wait_for(env.submit({"tasks": [marks.task(wait=False)]}))
         assert output(env, again) == "1\n"
         assert client_named(env, "zombie")["total_completed"] == 1

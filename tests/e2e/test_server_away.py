@@ -90,7 +90,7 @@ def test_what_ends_while_the_server_is_away_arrives_afterwards_in_order_and_once
         words = work.task("words", RANKS, with_output=False)
         job, client = work.start(files, words, ranks=2 * RANKS)
         if end == "stop":
-            assert env.server.stop() == 0
+            env.server.stop()
         else:
             env.server.kill()
         back_at = time.monotonic() + AWAY_S
@@ -111,7 +111,7 @@ def test_what_ends_while_the_server_is_away_arrives_afterwards_in_order_and_once
         whole = "".join(f"rank {rank} attempt 1\n" for rank in sorted(order))
         assert text_of(env, done["tasks"][0]) == whole
         work.nothing_is_left(job, client)
-        assert client.stop() == 0
+        client.stop()
 
 
 def test_what_another_client_has_taken_meanwhile_is_refused_and_all_of_it_goes(tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_what_another_client_has_taken_meanwhile_is_refused_and_all_of_it_goes(t
         assert [text_of(env, task) for task in done["tasks"][:2]] == ["rank 0 attempt 2\n"] * 2
         assert len(accepted(env, job)) == 3
         for one in (client, another):
-            assert one.stop() == 0
+            one.stop()

@@ -1,5 +1,6 @@
 """Real server and client processes on loopback, for crash and end-to-end tests."""
 
+import contextlib
 import math
 import os
 import shutil
@@ -22,6 +23,7 @@ from tests.support.eventually import PATIENCE_S, eventually_sync
 from tests.support.invariants import (
     Documents,
     Ledger,
+    Someone,
     Tape,
     check_all,
     check_files,
@@ -87,10 +89,17 @@ class Process:
             return ""
         return f"{self.name} {self.pid} ended with {code}, by itself: {self.output()[-2000:]}"
 
-    def stop(self, within_s: float = PATIENCE_S) -> int:
-        """SIGTERM, then wait; the exit code."""
+    def stop(self, code: int = 0, within_s: float = PATIENCE_S) -> None:
+        """SIGTERM, then wait; fails unless it ends with that exit code."""
         self._child.send_signal(signal.SIGTERM)
-        return self.wait(within_s)
+        try:
+            ended = self.wait(within_s)
+        except subprocess.TimeoutExpired as exc:
+            words = f"{self.name} {self.pid} was told to stop and runs after {within_s} s"
+            raise AssertionError(f"{words}: {self.output()[-2000:]}") from exc
+        assert ended == code, (
+            f"{self.name} {self.pid} was stopped and ended with {ended}, not {code}: {self.output()[-2000:]}"
+        )
 
     def wait(self, within_s: float = PATIENCE_S) -> int:
         code = self._child.wait(within_s)
@@ -207,9 +216,10 @@ class ServerProcess:
         temporary.rename(self._fault)
         self.running.fault_point = point.rpartition(" ")[2]
 
-    def stop(self) -> int:
+    def stop(self, code: int = 0) -> None:
+        """As `Process.stop`."""
         self.before_end()
-        return self.running.stop()
+        self.running.stop(code)
 
     def documents(self) -> Documents:
         """What is stored, read past the server, which must not run."""
@@ -224,9 +234,11 @@ class ServerProcess:
 
     def close(self) -> None:
         """Not running afterwards, and the port is anybody's."""
-        if self.process is not None:
-            self.process.end()
-        self._held.close()
+        try:
+            if self.process is not None:
+                self.process.end()
+        finally:
+            self._held.close()
 
 
 class AweEnv:
@@ -252,7 +264,7 @@ class AweEnv:
         self.client_env = dict(client_env or {})
         self.clients: list[Process] = []
         self.works: dict[Path, Process] = {}  #: work directories, each with the last client that had it
-        self.ledger, self.tape = Ledger.of(f"http://127.0.0.1:{self.server.port}"), Tape()
+        self.ledger, self.tape = Ledger.begin(f"http://127.0.0.1:{self.server.port}"), Tape()
         self.unchecked = ""  #: why this test leaves what no other may
         self.clock_steps = False  #: the wall clock was moved, times say nothing
         self.server.before_end = self.listen
@@ -294,7 +306,7 @@ class AweEnv:
         broken += check_logs(self.home)
         was_stopped = server.returncode == 0 and not self.server.was_killed
         running = [process for process in (*self.clients, server) if process.returncode is None]
-        started = [pid for process in running for pid in tree(process.pid)]
+        started = Someone.of(pid for process in running for pid in tree(process.pid))
         for process in running:
             process.end()
         try:
@@ -332,13 +344,15 @@ class AweEnv:
             self.tape.read(self.http, self.server.starts)
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-        if self._awe is not None:
-            self._awe.close()
-        for client in self.clients:
-            client.end()
-        self.server.close()
+        """All of it, whatever goes wrong with a part."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.server.close)
+            for client in self.clients:
+                stack.callback(client.end)
+            if self._awe is not None:
+                stack.callback(self._awe.close)
+            if self._http is not None:
+                stack.callback(self._http.close)
 
     @property
     def http(self) -> httpx.Client:

@@ -9,6 +9,7 @@ import httpx
 
 from tests.support.eventually import PATIENCE_S
 from tests.support.invariants import Ledger
+from tests.support.lines import line
 
 Reply = dict[str, Any]
 
@@ -32,7 +33,10 @@ class Grant:
 
 @dataclass(slots=True)
 class FakeClient:
-    """Holds work, reports it, and repeats whatever got no answer, as the contract wants."""
+    """Holds work, reports it, and repeats whatever got no answer, as the contract wants.
+
+    Its line is closed at the end of the test (lines.py), if nobody does it before.
+    """
 
     url: str
     name: str = "fake"
@@ -52,9 +56,7 @@ class FakeClient:
     def http(self) -> httpx.Client:
         if self._http is None:
             self.ledger = self.ledger or Ledger.of(self.url)
-            self._http = httpx.Client(
-                base_url=self.url, timeout=70, trust_env=False, event_hooks=self.ledger.hooks()
-            )
+            self._http = line(self.url, self.ledger.hooks(), 70.0)
         return self._http
 
     def call(self, method: str, path: str, **options: Any) -> Any:

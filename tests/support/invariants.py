@@ -39,7 +39,6 @@ import httpx
 
 from shared_models.times import rfc3339
 from tests.support import tally
-from tests.support.eventually import PATIENCE_S
 
 Document = dict[str, Any]
 Documents = Mapping[str, Sequence[Document]]
@@ -55,6 +54,8 @@ DONE_TASKS = frozenset({"completed", "skipped"})
 REOPENING = ("recompute", "resubmit")
 NEVER = "0001-01-01T00:00:00Z"
 _HASHED_BYTES = 2**20  #: blobs up to this size are read
+#: An executor whose daemon was killed clears up for 10 s at most; the rest is for a busy machine.
+ENDING_S = 20.0
 _LISTEN_S = 5.0  #: a server that is stalled tells nothing
 
 
@@ -106,6 +107,12 @@ class Ledger:
     def of(cls, url: str) -> "Ledger":
         """The one of the server there, so that whoever talks to it need not be told."""
         return _ledgers.setdefault(url, cls())
+
+    @classmethod
+    def begin(cls, url: str) -> "Ledger":
+        """A new one for a new server there; clients of an earlier one at that address keep theirs."""
+        _ledgers[url] = begun = cls()
+        return begun
 
     def forget(self) -> None:
         """Nothing was promised so far."""
@@ -218,7 +225,7 @@ class Ledger:
         return self.reopenings.get(work.partition("_")[0], [])
 
 
-#: By address, as long as somebody uses them: the next test may get the same port.
+#: By address, as long as somebody uses them.
 _ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
 
 
@@ -642,48 +649,100 @@ def check_told(tape: Tape, ledger: Ledger, documents: Documents) -> Facts:
 # -- what is left --------------------------------------------------------------------------------------------
 
 
-def processes_of(folder: Path) -> dict[int, str]:
+@dataclass(frozen=True)
+class Someone:
+    """A process as it was seen; one that gets its number later is somebody else."""
+
+    pid: int
+    started: str  #: ticks since the machine was started
+    command: str
+
+    @classmethod
+    def of(cls, pids: Iterable[int]) -> "list[Someone]":
+        """Those of them that live."""
+        return [
+            cls(pid, stat.started, _command(_about(pid, "cmdline")) or stat.name)
+            for pid in pids
+            if (stat := _Stat.of(pid)) is not None
+        ]
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still runs; what has ended and only waits for its parent does not."""
+        stat = _Stat.of(self.pid)
+        return stat is not None and stat.started == self.started
+
+    def __str__(self) -> str:
+        stat = _Stat.of(self.pid)
+        now = f", state {stat.state}, child of {stat.parent}" if stat else ""
+        return f"{self.pid} is left: {self.command}{now}"
+
+
+@dataclass(frozen=True)
+class _Stat:
+    """What /proc says of a process that lives."""
+
+    name: str
+    state: str
+    parent: str
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> "_Stat | None":
+        name, _, rest = _about(pid, "stat").decode(errors="replace").rpartition(")")
+        fields = rest.split()
+        if not fields or fields[0] in "ZX":
+            return None
+        return cls(name.partition("(")[2], fields[0], fields[1], fields[19])
+
+
+def _about(pid: int, what: str) -> bytes:
+    """A file of a process; nothing once it is gone, or if it is nobody's business."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _command(cmdline: bytes) -> str:
+    return cmdline.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+
+
+def processes_of(folder: Path) -> dict[int, Someone]:
     """Living processes that have to do with a folder: started in it, or it is in their arguments or
     environment."""
     about_it = re.compile(re.escape(os.fsencode(folder)) + rb"(?![\w.-])")  # not that of a longer name
-    found: dict[int, str] = {}
+    found: list[int] = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            about = [Path(f"/proc/{entry}/{what}").read_bytes() for what in ("cmdline", "environ")]
             cwd = os.readlink(f"/proc/{entry}/cwd".encode())
-            state = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if state not in "ZX" and any(about_it.search(text) for text in (cwd, *about)):
-            found[int(entry)] = about[0].replace(b"\0", b" ").decode(errors="replace")[:200]
-    return found
+        if any(
+            about_it.search(text)
+            for text in (cwd, _about(int(entry), "cmdline"), _about(int(entry), "environ"))
+        ):
+            found.append(int(entry))
+    return {someone.pid: someone for someone in Someone.of(found)}
 
 
 def check_processes(
-    folders: Iterable[Path], others: Iterable[int] = (), within_s: float = PATIENCE_S
+    folders: Iterable[Path], others: Iterable[Someone] = (), within_s: float = ENDING_S
 ) -> Facts:
     """(6): daemon and server were killed; all that they started ends by itself within this time.
 
     `others`: descendants that were seen before, whatever they hide.
     """
-    until, folders = time.monotonic() + within_s, list(folders)
+    until, folders, others = time.monotonic() + within_s, list(folders), list(others)
     while True:
-        left = {pid: command for folder in folders for pid, command in processes_of(folder).items()}
-        left |= {pid: "?" for pid in others if _lives(pid)}
+        left = {pid: someone for folder in folders for pid, someone in processes_of(folder).items()}
+        left |= {someone.pid: someone for someone in others if someone.lives}
         if not left or time.monotonic() > until:
             break
         time.sleep(0.05)
-    yield from (f"(6) process {pid} is left: {command}" for pid, command in left.items())
-
-
-def _lives(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    yield from (f"(6) process {someone}" for someone in left.values())
 
 
 _TEMPORARY = re.compile(r"(^\.tmp-|\.part$|\.new$)")

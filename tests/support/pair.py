@@ -26,6 +26,7 @@ from tests.support.invariants import (
     counted,
     read_mongo,
 )
+from tests.support.lines import line
 
 #: What a take-over may take beside the lease.
 MARGIN_S = 5.0
@@ -185,10 +186,7 @@ class PairClient(FakeClient):
     @property
     def line(self) -> httpx.Client:
         if self.url not in self._lines:
-            hooks = self.ledger_of_pair.hooks()
-            self._lines[self.url] = httpx.Client(
-                base_url=self.url, timeout=ANSWER_S, trust_env=False, event_hooks=hooks
-            )
+            self._lines[self.url] = line(self.url, self.ledger_of_pair.hooks(), ANSWER_S)
         return self._lines[self.url]
 
     def submit(self, document: Reply, key: str) -> str:
@@ -196,8 +194,8 @@ class PairClient(FakeClient):
         return str(self.call("POST", "/job", json=document, headers={"Idempotency-Key": key})["id"])
 
     def close(self) -> None:
-        for line in self._lines.values():
-            line.close()
+        for opened in self._lines.values():
+            opened.close()
 
 
 class Load:

@@ -12,6 +12,9 @@ from tests.support import tally
 from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
 from tests.support.fake_client import FakeClient
+from tests.support.invariants import Ledger
+from tests.support.lines import close_lines
+from tests.support.ports import HeldPort
 
 
 def environment(pid: int) -> list[bytes]:
@@ -36,7 +39,7 @@ def break_promises(env: AweEnv) -> None:
     with env:
         env.server.start()
         env.submit(JOB)
-        assert env.server.stop() == 0
+        env.server.stop()
         (env.server.data / ".tmp-1").touch()
         with sqlite3.connect(env.server.data / "awe.sqlite") as database:
             database.execute("DELETE FROM tasks")
@@ -136,6 +139,53 @@ def test_fake_clients_write_down_what_they_are_promised_where_their_site_looks(t
         assert client.work_off() == 1
         client.close()
         assert env.ledger.done == {f"{job_id}_0_0": (1, 0)}
+
+
+def test_a_site_at_the_address_of_an_earlier_one_was_promised_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HeldPort() as port:
+        monkeypatch.setattr("tests.support.env.HeldPort", lambda: port)
+        url = f"http://127.0.0.1:{port.number}"
+        earlier = Ledger.of(url)
+        earlier.jobs.add("of another test")
+        env = AweEnv(tmp_path)
+        assert not env.ledger.jobs
+        assert Ledger.of(url) is env.ledger, "who talks to it writes down there"
+        assert earlier.jobs == {"of another test"}
+        env.close()
+
+
+def test_lines_of_a_test_that_fails_are_closed_after_it(tmp_path: Path) -> None:
+    with AweEnv(tmp_path) as env:
+        env.server.start()
+        client = FakeClient(env.server.url)
+        client.register()
+        close_lines()
+        assert client.http.is_closed
+
+
+SAYS = "echo ready; trap 'exit {code}' TERM; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, 0), (3, 3), (3, 0), (0, 3)])
+def test_who_is_stopped_has_to_end_as_it_should(tmp_path: Path, code: int, wanted: int) -> None:
+    process = Process(["sh", "-c", SAYS.format(code=code)], tmp_path / "log", {}, "server")
+    eventually_sync(lambda: "ready" in process.output())
+    if code == wanted:
+        process.stop(wanted)
+    else:
+        with pytest.raises(AssertionError, match=rf"server \d+ .* ended with {code}, not {wanted}: ready"):
+            process.stop(wanted)
+    assert process.returncode == code
+
+
+def test_who_does_not_stop_is_shown(tmp_path: Path) -> None:
+    process = Process(["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], tmp_path / "log", {}, "server")
+    eventually_sync(lambda: "deaf" in process.output())
+    with pytest.raises(AssertionError, match=r"told to stop and runs after 0\.1 s: deaf"):
+        process.stop(within_s=0.1)
+    process.end()
 
 
 def test_a_test_that_fails_by_itself_or_says_why_is_not_looked_at(tmp_path: Path) -> None:

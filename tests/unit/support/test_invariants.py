@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.support.invariants import (
     COLLECTIONS,
     Going,
     Ledger,
+    Someone,
     Tape,
     check_all,
     check_events,
@@ -718,9 +719,10 @@ def test_a_process_of_a_folder_is_found_by_any_of_its_traces(
     }
     hidden = sleeper("0", env={}, cwd="/")
     eventually_sync(lambda: processes_of(home).keys() == here, show=lambda: processes_of(home))
-    facts = list(check_processes([home], [hidden.pid], within_s=0.0))
+    facts = list(check_processes([home], Someone.of([hidden.pid]), within_s=0.0))
     assert len(facts) == 4
     assert all(fact.startswith("(6) process ") for fact in facts)
+    assert f"(6) process {hidden.pid} is left: sleep 60 0, state S, child of {os.getpid()}" in facts
     assert list(check_processes([tmp_path / "sit"], within_s=0.0)) == []
 
 
@@ -729,7 +731,15 @@ def test_processes_have_a_while_to_end(
 ) -> None:
     process = sleeper(cwd=tmp_path)
     threading.Timer(0.2, process.kill).start()
-    assert list(check_processes([tmp_path], [process.pid])) == []
+    assert list(check_processes([tmp_path], Someone.of([process.pid]))) == []
+
+
+def test_a_process_that_got_the_number_of_one_that_ended_is_not_left(
+    tmp_path: Path, sleeper: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    [one] = Someone.of([sleeper(cwd="/").pid])
+    assert list(check_processes([tmp_path], [one], within_s=0.0))
+    assert list(check_processes([tmp_path], [replace(one, started="1")], within_s=0.0)) == []
 
 
 def test_files_of_nodes_are_there_and_whole(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_it_serves_dies_and_serves_again(env: AweEnv) -> None:
     env.server.start()
     assert time.monotonic() - began < 20
     assert env.job(job_id)["state"] == "queued"
-    assert env.server.stop() == 0
+    env.server.stop()
     assert '{"' not in env.server.running.stderr.read_text()
 
 

@@ -25,7 +25,6 @@ from awe_server.settings import Settings
 from awe_server.store.base import Collection, Document, Match, Put, Store
 from awe_server.store.errors import StoreCorrupt
 from shared_models.errors import StoreUnavailable, UnreadableJob
-from shared_models.ids import split_workunit_id
 from shared_models.limits import MAX_NOTES_CHARS
 from shared_models.states import JobState, WorkunitState
 
@@ -49,6 +48,7 @@ class JobDocuments:
     tasks: list[Document] = field(default_factory=list)
     workunits: list[Document] = field(default_factory=list)
     completed: dict[str, int] = field(default_factory=dict)  #: how many are, by task
+    foreign: str = ""  #: of a document that was found as one of this job: it says that it is another one
 
 
 def rules(settings: Settings) -> Rules:
@@ -128,6 +128,8 @@ async def _read(
     for jobs in _batches(unfinished):
         found += await read_jobs(store, jobs)
     base = LoadInput(clients=clients, counters=counters, queue=queue, rules=rules(settings))
+    if any(documents.foreign for documents in found):
+        return _load_what_is_sound(base, found, context())
     try:
         return load(_joined(base, found), context()), []
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
@@ -175,13 +177,55 @@ async def _unfinished_jobs(store: Store) -> list[Document]:
 
 async def read_jobs(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
     """Some jobs with their tasks and workunits."""
+    try:
+        return await _read_together(store, jobs)
+    except _Stray:  # what is found when only one job is asked for is that one's
+        return [documents for job in jobs for documents in await _read_together(store, [job])]
+
+
+class _Stray(Exception):
+    """A document does not say which of those that were asked for it belongs to: somebody has edited it."""
+
+
+async def _read_together(store: Store, jobs: Sequence[Document]) -> list[JobDocuments]:
+    """Raises _Stray, but never for a single job."""
     found = {document["id"]: JobDocuments(document) for document in jobs}
-    tasks = [document async for document in store.scan("tasks", [Match("jobid", tuple(found))])]
-    for task in tasks:
-        found[_job_of(task, found)].tasks.append(task)
+    owners: dict[str, JobDocuments] = {}
+    async for task in store.scan("tasks", [Match("jobid", tuple(found))]):
+        documents = _owner(task.get("jobid"), found)
+        documents.tasks.append(task)
+        documents.foreign = documents.foreign or _foreign_task(task, documents.job["id"])
+        owners[task["id"]] = documents
+    tasks = [task for documents in found.values() for task in documents.tasks]
     for some in _batches(tasks):
-        await _add_workunits(store, some, found)
+        await _add_workunits(store, some, owners)
     return list(found.values())
+
+
+def _owner(said: object, known: Mapping[str, JobDocuments]) -> JobDocuments:
+    """Whose a document is that says so. Raises _Stray, unless it can only be one job's."""
+    if isinstance(said, str) and said in known:
+        return known[said]
+    one, *others = {id(documents): documents for documents in known.values()}.values()
+    if others:
+        raise _Stray
+    return one
+
+
+def _foreign_task(task: Document, job_id: str) -> str:
+    """What is wrong with the id of a task that was found as one of this job, "" if nothing is."""
+    said, name = task.get("jobid"), task.get("task_name")
+    if said == job_id and task["id"] == f"{job_id}_{name}":
+        return ""
+    return f"task {task['id']} says that it is task {name} of job {said}"
+
+
+def _foreign_unit(unit: Document, known: Mapping[str, JobDocuments]) -> str:
+    """The same of a workunit that was found as one of these tasks."""
+    said, rank = unit.get("taskid"), unit.get("rank")
+    if isinstance(said, str) and said in known and unit["id"] == f"{said}_{rank}":
+        return ""
+    return f"workunit {unit['id']} says that it is rank {rank} of task {said}"
 
 
 async def read_job(store: Store, job_id: str) -> JobDocuments | None:
@@ -203,6 +247,8 @@ def revive(state: State, ctx: Context, documents: JobDocuments) -> None:
 
 def _problem(documents: JobDocuments, rules: Rules, ctx: Context) -> str:
     """Why a job cannot be loaded, found out beside the live state; "" if it can."""
+    if documents.foreign:
+        return documents.foreign
     try:
         _add(State(rules), ctx, documents)
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything
@@ -214,32 +260,29 @@ def _add(state: State, ctx: Context, documents: JobDocuments) -> None:
     load_jobs(state, ctx, [documents.job], documents.tasks, documents.workunits, documents.completed)
 
 
-async def _add_workunits(store: Store, tasks: Sequence[Document], found: Mapping[str, JobDocuments]) -> None:
-    """Live workunits as documents, completed ones as counts; as documents only if a batch was torn."""
+async def _add_workunits(store: Store, tasks: Sequence[Document], owners: Mapping[str, JobDocuments]) -> None:
+    """Live workunits as documents, completed ones as counts; as documents only if a batch was torn.
+
+    `owners`: of these tasks, and maybe of others. Raises _Stray as _read_together does.
+    """
     ids = Match("taskid", tuple(task["id"] for task in tasks))
     completed = Match("state", (WorkunitState.COMPLETED.value,))
     counts = await store.count_by("workunits", "taskid", [ids, completed])
     seen = Counter(counts)
-    by_task = {task["id"]: found[_job_of(task, found)] for task in tasks}
-    async for unit in store.scan("workunits", [ids, Match("state", LIVE)]):
-        task_id = str(unit.get("taskid"))
-        if task_id not in by_task:  # it makes no sense, which loading it will find as well
-            task_id = split_workunit_id(unit["id"])[0]
-        by_task[task_id].workunits.append(unit)
-        seen[task_id] += 1
+
+    async def add(where: Sequence[Match]) -> None:
+        async for unit in store.scan("workunits", where):
+            documents = _owner(unit.get("taskid"), owners)
+            documents.workunits.append(unit)
+            documents.foreign = documents.foreign or _foreign_unit(unit, owners)
+            seen[str(unit.get("taskid"))] += 1
+
+    await add([ids, Match("state", LIVE)])
     for task in tasks:
-        documents = by_task[task["id"]]
         if seen[task["id"]] == _handed_out(task):
-            documents.completed[task["id"]] = counts.get(task["id"], 0)
+            owners[task["id"]].completed[task["id"]] = counts.get(task["id"], 0)
         else:
-            where = [Match("taskid", (task["id"],)), completed]
-            documents.workunits += [unit async for unit in store.scan("workunits", where)]
-
-
-def _job_of(task: Document, known: Mapping[str, object]) -> str:
-    """The job of a stored task; what the document says makes no sense if it is none of those asked for."""
-    said = task.get("jobid")
-    return said if isinstance(said, str) and said in known else str(task["id"]).partition("_")[0]
+            await add([Match("taskid", (task["id"],)), completed])
 
 
 def _handed_out(task: Document) -> int | None:

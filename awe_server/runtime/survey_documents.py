@@ -17,7 +17,7 @@ from awe_server.runtime.deletions import PREFIX
 from awe_server.scheduler.state import ACTIVE_JOBS, DONE_TASKS, ENDED_JOBS, RUNNING_TASKS
 from awe_server.scheduler.views import stored_ranks
 from awe_server.store.base import Document, Store
-from shared_models.ids import TaskId, make_workunit_id
+from shared_models.ids import TaskId, make_task_id, make_workunit_id
 from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
 
 MAX_LINES = 20  #: of one kind; what half a store lost is not told a line for each document
@@ -81,7 +81,7 @@ class _Known:
     tasks: dict[str, Document] = field(default_factory=dict)
     ranks: defaultdict[str, _Ranks] = field(default_factory=lambda: defaultdict(_Ranks))
     held: Counter[str] = field(default_factory=Counter)  #: leases of each client
-    going: set[str] = field(default_factory=set)  #: noted for deletion: nodes, and jobs with all their nodes
+    going: set[str] = field(default_factory=set)  #: noted for deletion: nodes, and all that is of a job
 
 
 async def survey_documents(store: Store) -> list[str]:
@@ -168,6 +168,8 @@ def _workunit(unit: Document, known: _Known) -> Iterator[Finding]:
     """One workunit against its task, its job and its client; it is counted for them."""
     task, job = known.tasks.get(unit["taskid"]), known.jobs.get(unit["jobid"])
     if task is None or job is None:
+        if job is None and unit["jobid"] in known.going:
+            return
         yield f"its {'task' if job else 'job'} is not stored", _removed(unit["jobid"]) if job else _SWEEP
         return
     if job.get("state") not in tuple(JobState) or _odd_numbers(task):
@@ -193,12 +195,11 @@ def _rank(unit: Document, task: Document, ranks: _Ranks, again: Advice) -> Itera
     ranks.stored += 1
     ranks.completed += unit["state"] == WorkunitState.COMPLETED
     rank, attempt = unit["rank"], unit["attempt"]
-    if rank not in stored_ranks(task) or rank >= task["fresh_rank"]:
-        if task["_is_cut"]:  # or it is told of the task
-            yield f"rank {rank} of its task was never handed out", again
-    elif unit["id"] != make_workunit_id(TaskId(task["id"]), rank) or unit["jobid"] != task["jobid"]:
+    if unit["id"] != make_workunit_id(TaskId(task["id"]), rank) or unit["jobid"] != task["jobid"]:
         owner = f"task {task['id']} of job {unit['jobid']}"
         yield f"says that it is rank {rank} of {owner}", _restored(unit["jobid"])
+    elif task["_is_cut"] and (rank not in stored_ranks(task) or rank >= task["fresh_rank"]):
+        yield f"rank {rank} of its task was never handed out", again  # not cut: it is told of the task
     if not task["first_attempt"] <= attempt <= task["max_attempt"]:
         had = f"{task['first_attempt']} to {task['max_attempt']}"
         yield f"is attempt {attempt}, its task had {had}", _SHOWN
@@ -229,12 +230,16 @@ def _task(task: Document, known: _Known) -> Iterator[Finding]:
     job_id, state = task["jobid"], TaskState(task["state"])
     job = known.jobs.get(job_id)
     if job is None:
-        yield f"its job {job_id} is not stored", _SWEEP
+        if job_id not in known.going:
+            yield f"its job {job_id} is not stored", _SWEEP
         return
     if job.get("state") not in tuple(JobState):
         return  # of which it is told
     if odd := _odd_numbers(task):
         yield f"makes no sense ({', '.join(odd)})", _restored(job_id)
+        return
+    if task["id"] != make_task_id(job_id, task["task_name"]):
+        yield f"says that it is task {task['task_name']} of job {job_id}", _restored(job_id)
         return
     is_live = job["state"] not in ENDED_JOBS
     for id in task["dependsOn"]:

@@ -53,6 +53,8 @@ DAMAGES = (
     Damage(
         "tasks", "runs", "_made", {"remainwork": 2}, r"remainwork is 2, 3 are not .* -> only what is shown"
     ),
+    Damage("tasks", "runs", "_made", {"task_name": "cut"}, r"says that it is task cut of job", lines=2),
+    Damage("tasks", "runs", "_made", {"fresh_rank": 2}, r"rank 2 of its task was never .* -> awe s", lines=2),
     Damage("tasks", "runs", "_made", {"fresh_rank": 4}, r"3 workunits were handed out, 2 are stored -> the"),
     Damage(
         "tasks", "done", "_cut", {"totalwork": "many"}, r"makes no sense \(totalwork\) -> restore a backup"
@@ -66,9 +68,7 @@ DAMAGES = (
     Damage("workunits", "done", "_cut_2", None, r"results of 1 of its 3 .* -> awe recompute \S+ cut makes"),
     Damage("workunits", "runs", "_made_1", None, r"2 workunits were handed out, 1 are stored -> the server"),
     Damage("workunits", "runs", "_made_1", {"rank": 2}, r"says that it is rank 2 of task .* -> restore"),
-    Damage(
-        "workunits", "runs", "_made_1", {"rank": 3}, r"rank 3 of its task was never handed out -> awe sus"
-    ),
+    Damage("workunits", "runs", "_made_1", {"rank": 3}, r"says that it is rank 3 of task .* -> restore"),
     Damage("workunits", "runs", "_made_1", {"attempt": 9}, r"is attempt 9, its task had 1 to 1 -> only what"),
     Damage("workunits", "runs", "_made_1", {"_token": ""}, r"is leased without a token"),
     Damage(

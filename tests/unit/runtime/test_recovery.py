@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import time
 from pathlib import Path
@@ -11,14 +12,15 @@ import pytest
 
 from awe_server.runtime import recovery
 from awe_server.runtime.recovery import read_state
+from awe_server.runtime.survey_documents import survey_documents
 from awe_server.scheduler.invariants import check
 from awe_server.scheduler.state import Context, FinishTask, PrepareTask
 from awe_server.scheduler.tick import tick
 from awe_server.settings import Settings
-from awe_server.store.base import Delete, Put, Query
+from awe_server.store.base import Collection, Delete, Put, Query
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.open import open_store
-from shared_models.errors import StoreUnavailable
+from shared_models.errors import StoreUnavailable, UnreadableJob
 from tests.bench.restart import handed_out, write
 from tests.support.cost import cpu_below
 from tests.support.eventually import eventually
@@ -228,6 +230,55 @@ async def test_X_10_a_document_without_what_it_needs_does_not_keep_the_server_do
     assert list(again.engine.state.jobs) == [good]
     job, _ = await again.engine.job_documents(bad)
     assert job["state"] == "suspend"
+
+
+#: What somebody may have done to a workunit (0) or task of a job by hand; `ID` is the document's own id.
+FOREIGN: dict[str, tuple[Collection, dict[str, Any]]] = {
+    "workunit of a foreign id": ("workunits", {"id": "foreign"}),
+    "workunit of another rank": ("workunits", {"id": "ID9"}),
+    "workunit of a foreign id and a list": ("workunits", {"id": "foreign", "taskid": ["TASK", "x"]}),
+    "workunit of a list": ("workunits", {"taskid": ["TASK"]}),
+    "workunit of an unknown task and a list": ("workunits", {"id": "a_b_0", "taskid": ["x", "TASK"]}),
+    "task of a foreign id": ("tasks", {"id": "foreign"}),
+    "task of a foreign id and a list": ("tasks", {"id": "foreign", "jobid": ["JOB"]}),
+    "task of another job's id": ("tasks", {"id": "a_b", "jobid": ["x", "JOB"]}),
+}
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["edited", "copied"])
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_X_10_a_row_of_a_foreign_id_keeps_only_its_job_back_and_is_named(
+    name: str, is_copied: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    bad = await shop.submit(task(), task("1"))
+    await shop.fetch(2)
+    good = await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    collection, change = FOREIGN[name]
+    id = f"{bad}_0_0" if collection == "workunits" else f"{bad}_0"
+    row = await shop.store.get(collection, id) or {}
+    text = json.dumps(change).replace("TASK", f"{bad}_0").replace("ID", id).replace("JOB", bad)
+    odd = {**row, **json.loads(text)}
+    await shop.store.commit(
+        [Put(collection, odd)] if is_copied else [Delete(collection, id), Put(collection, odd)]
+    )
+    with caplog.at_level(logging.ERROR):
+        again = await Workshop(shop.store, shop.hands).start()
+    assert list(again.engine.state.jobs) == [good]
+    job, _ = await again.engine.job_documents(bad)
+    assert job["state"] == "suspend"
+    [line] = [record.__dict__ for record in caplog.records if record.message == "document_skipped"]
+    assert (line["collection"], line["id"]) == ("jobs", bad)
+    assert f"{collection[:-1]} {odd['id']} " in line["error"], line["error"]
+    assert line["error"] in job["notes"]
+    with pytest.raises(UnreadableJob, match=odd["id"]):
+        await again.engine.ensure_job(bad)
+    lines = await survey_documents(again.store)
+    assert [line for line in lines if f"{collection[:-1]} {odd['id']}" in line and " -> " in line], lines
+    await again.engine.stop()
 
 
 async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:

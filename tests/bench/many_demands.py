@@ -20,7 +20,7 @@ ALL_AT_ONCE = 1_000  #: tasks of a job
 FIGURE = Figure(
     "many_demands",
     9,
-    "Checkout with 100,000 queued tasks of 1,000 demands, for a client eligible for one, against an empty queue",
+    "Checkout with 100,000 queued tasks of 1,000 demands, for a client eligible for one, or an empty queue",
     [Goal("checkout among 100,000 tasks of 1,000 demands ≤ 2 × empty queue", "crowded", "of_empty", 2.0)],
 )
 

@@ -23,6 +23,7 @@ from awe_server.runtime.events import EventLog, log_fact
 from awe_server.runtime.job_documents import JobDocuments
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
+from awe_server.scheduler.clients import renew_all
 from awe_server.scheduler.demands import offer_skipped
 from awe_server.scheduler.state import Changes, Context, Effect, ForgetJob, State
 from awe_server.settings import Settings
@@ -338,6 +339,7 @@ class Engine(JobDocuments):
         await self._recover()
         if self._duties is not None:
             await self._duties.start()
+        renew_all(self._live, self.context())  # the data folder may have taken long
         self._go_on()
 
     async def _open(self) -> None:

@@ -52,6 +52,27 @@ async def test_a_stall_of_the_server_is_given_as_grace() -> None:
     assert await held(shop) == 0
 
 
+async def test_the_grace_of_a_restart_begins_when_the_server_can_hear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop, _ = await busy_shop()
+    await shop.engine.stop()
+    again = Workshop(shop.store, shop.hands, **shop.options)
+
+    async def start_slowly() -> None:
+        """As with many files on a cold disk."""
+        again.hands.monotonic_s += 90.0
+
+    monkeypatch.setattr(again.duties, "start", start_slowly)
+    await again.start()
+    ticker = Ticker(again.engine, tick_s=0.5)
+    ticker.once()
+    let_pass(again, ticker, 9.5)
+    assert await held(again) == 1
+    let_pass(again, ticker, 1.0)
+    assert await held(again) == 0
+
+
 async def test_L_11_steps_of_the_wall_clock_expire_nothing_and_freeze_nothing() -> None:
     shop, ticker = await busy_shop()
     for step_s in (-3600.0, 3600.0, 86400.0):

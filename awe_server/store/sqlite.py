@@ -118,7 +118,9 @@ class SqliteStore:
                 await self._open_file(waiting)
         except OSError as exc:
             await self.close()
-            raise StoreUnavailable(f"{exc.filename or self._path}: {exc.strerror}", op="open") from exc
+            raise StoreUnavailable(
+                f"{exc.filename or self._path}: cannot open: {exc.strerror}", op="open"
+            ) from exc
         except BaseException:
             await self.close()
             raise

@@ -53,8 +53,9 @@ def take_lock(path: Path) -> int:
             f"{path.parent} is in use by another server ({owner}); stop it, or choose another --data",
             owner=owner,
         ) from exc
-    except OSError:
+    except OSError as exc:
         os.close(fd)
+        exc.filename = str(path)  # the call knows only a number
         raise
     hold(fd)
     with contextlib.suppress(OSError):  # a full disk: then the owner stays unnamed
@@ -100,7 +101,7 @@ def prepare(path: Path, busy_s: float, *, read_all: bool = True) -> None:
     if not path.exists():
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
-            raise StoreCorrupt(path=path, detail=f"missing, although {wal.name} is there")
+            raise _without_its_file(path, wal)
         refuse_orphaned_files(path)
         _create(path)
     with path.open("rb") as file:
@@ -111,6 +112,17 @@ def prepare(path: Path, busy_s: float, *, read_all: bool = True) -> None:
         raise StoreCorrupt(path=path, detail="not an SQLite database")
     with translated(path, "read"), contextlib.closing(connect(path, read_only=True, busy_s=busy_s)) as db:
         _inspect(db, path, read_all)
+
+
+def _without_its_file(path: Path, wal: Path) -> StoreCorrupt:
+    """SQLite deletes a WAL that it finds without its file, and spoils another file beside which one lies."""
+    return StoreCorrupt(
+        f"{path} is missing, although {wal.name} is there, which holds only the newest changes: put that "
+        f"same file back if it was moved; else restore a backup into a new directory, or move {wal.name} away "
+        f"first. Do not open {path.name} with sqlite3: that deletes {wal.name}. Nothing was changed",
+        path=path,
+        detail="missing",
+    )
 
 
 def connect(path: Path, *, read_only: bool = False, busy_s: float) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from awe_server.store.errors import StoreCorrupt, StoreLocked
+from shared_models.errors import StoreUnavailable
 
 NODES_MARK = Path("nodes", "server")  #: there once a server has begun to keep files
 
@@ -42,8 +43,9 @@ class Place:
                 "another --data",
                 owner="unknown: its lock file was removed",
             ) from exc
-        except OSError:
+        except OSError as exc:
             os.close(self._lock)
+            exc.filename = str(path)  # the call knows only a number
             raise
         hold(self._lock)
         self._known = {path: _identity(os.fstat(self._lock))}
@@ -55,16 +57,20 @@ class Place:
             self._known[wal] = _identity(os.stat(wal))
 
     def check(self) -> None:
-        """Raises StoreCorrupt if another file, or none, has one of the names."""
+        """Raises StoreCorrupt if another file, or none, has one of the names; StoreUnavailable if it is unknown."""
         for path, known in self._known.items():
             try:
                 found = _identity(os.stat(path))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 found = (0, 0)
+            except OSError as exc:
+                problem = f"cannot see whether it is still the file that is open: {exc.strerror}"
+                raise StoreUnavailable(f"{path}: {problem}", op="write") from exc
             if found != known:
                 raise StoreCorrupt(
                     f"{path} was removed or replaced while this server used it: it stops, and confirms "
-                    "nothing more. What the file holds that is there now is kept; else restore a backup",
+                    "nothing more. What the file holds that is there now is kept; else restore a backup, "
+                    "into a new directory",
                     path=path,
                     detail="removed or replaced",
                 )

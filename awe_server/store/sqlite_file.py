@@ -118,8 +118,8 @@ def _without_its_file(path: Path, wal: Path) -> StoreCorrupt:
     """SQLite deletes a WAL that it finds without its file, and spoils another file beside which one lies."""
     return StoreCorrupt(
         f"{path} is missing, although {wal.name} is there, which holds only the newest changes: put that "
-        f"same file back if it was moved; else restore a backup into a new directory, or move {wal.name} away "
-        f"first. Do not open {path.name} with sqlite3: that deletes {wal.name}. Nothing was changed",
+        f"same file back if it was moved; else restore a backup into a new directory, or move {wal.name} "
+        f"away first. Do not open {path.name} with sqlite3: that deletes {wal.name}. Nothing was changed",
         path=path,
         detail="missing",
     )

@@ -57,7 +57,10 @@ class Place:
             self._known[wal] = _identity(os.stat(wal))
 
     def check(self) -> None:
-        """Raises StoreCorrupt if another file, or none, has one of the names; StoreUnavailable if it is unknown."""
+        """Raises StoreCorrupt if another file, or none, has one of the names.
+
+        StoreUnavailable if they cannot be looked at.
+        """
         for path, known in self._known.items():
             try:
                 found = _identity(os.stat(path))

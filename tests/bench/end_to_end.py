@@ -9,7 +9,7 @@ from tests.bench.harness.http import Line
 from tests.bench.harness.limit import spawn_loops, xargs
 from tests.bench.harness.load import array
 from tests.bench.harness.site import Child, Site
-from tests.bench.peers import every_peer
+from tests.bench.peers import PEERS
 
 FIGURE = Figure(
     "end_to_end",
@@ -26,7 +26,7 @@ WARM = 50  #: commands before those that count
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=10_000, help="commands")
-    parser.add_argument("--peers", nargs="*", choices=sorted(every_peer()), default=sorted(every_peer()))
+    parser.add_argument("--peers", nargs="*", choices=sorted(PEERS), default=sorted(PEERS))
 
 
 def run_job(line: Line, count: int) -> float:
@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
     yield {"case": "xargs -P2", **xargs(options.count)}
     ratios = {}
     for name in options.peers:
-        found = every_peer()[name].throughput(options.count)
+        found = PEERS[name].throughput(options.count)
         yield {"case": name, **found}
         ratios[f"of_{name}"] = float(found["tasks_per_s"])
     ours = awe(options.count)

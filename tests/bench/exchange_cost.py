@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 
 from tests.bench.harness.figure import Figure, Goal, Row
-from tests.bench.harness.load import array, submit, work_off
+from tests.bench.harness.load import work_off
 from tests.bench.harness.site import Site
 
 FIGURE = Figure(
@@ -21,18 +21,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=8)
 
 
-def one(count: int, clients: int, batch: int) -> dict[str, float | str]:
-    """A fresh server works off an array."""
+def one(count: int, clients: int, batch: int, jobs: int = 1) -> dict[str, float | str]:
+    """A fresh server works off jobs of so many workunits, one after the other."""
     with Site() as site:
-        submit(site.port, array(count))
-        before = site.server.cpu_s()
-        took_s = work_off(site.port, clients, batch, count)
-        used_s = site.server.cpu_s() - before
+        took_s, used_s = work_off(site.port, clients, batch, count, jobs=jobs, cpu_s=site.server.cpu_s)
         return {
-            "workunits": count,
+            "workunits": count * jobs,
             "clients": clients,
-            "workunits_per_s": count / took_s,
-            "server_cpu_us": used_s / count * 1e6,
+            "workunits_per_s": count * jobs / took_s,
+            "server_cpu_us": used_s / (count * jobs) * 1e6,
             "server_core_share": used_s / took_s,
             "server_rss_mib": site.server.rss_bytes() / 2**20,
             "server_fs": site.fs,

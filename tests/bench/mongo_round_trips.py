@@ -6,12 +6,12 @@ meanwhile (hello, the renewal of its lease) goes on whatever the load, and is co
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.bench.harness.figure import Figure, Goal, Row
-from tests.bench.harness.load import array, submit, work_off
+from tests.bench.harness.load import work_off
 from tests.bench.harness.mongo_counter import MongoCounter
 from tests.bench.harness.site import Site
 from tests.support.mongo import MongoServer
@@ -45,19 +45,26 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
             mongo.close()
 
 
+def counted_from(counter: MongoCounter, site: Site) -> Callable[[], float]:
+    """CPU of the server; the first who asks begins the count."""
+    resets = iter((counter.reset,))
+
+    def cpu_s() -> float:
+        next(resets, lambda: None)()
+        return site.server.cpu_s()
+
+    return cpu_s
+
+
 def counted(mongo: MongoServer, batches: int, size: int) -> dict[str, float | str]:
-    """Commands for each batch; the last exchange of all reports only, and counts as one."""
+    """Commands for each batch, those of the submission included; the last exchange only reports, and counts."""
     address = urlsplit(mongo.url())
     options = "directConnection=true"  # else the driver would go on to the address that the server tells it
     with (
         MongoCounter(str(address.hostname), address.port or 0) as counter,
         Site(store=f"mongodb://127.0.0.1:{counter.port}{address.path}?{options}") as site,
     ):
-        submit(site.port, array(batches * size))
-        counter.reset()
-        before = site.server.cpu_s()
-        took_s = work_off(site.port, 1, size, batches * size)
-        used_s = site.server.cpu_s() - before
+        took_s, used_s = work_off(site.port, 1, size, batches * size, cpu_s=counted_from(counter, site))
         asked = {name: n for name, n in counter.requests.items() if name not in OURSELVES}
         passed = sum(n for name, n in (counter.sent + counter.received).items() if name not in OURSELVES)
     if not asked:

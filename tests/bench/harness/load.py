@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvloop
@@ -64,11 +64,11 @@ class SimulatedClient:
         self._line.close()
 
 
-def array(count: int, name: str = "/bin/true", **info: Any) -> dict[str, Any]:
-    """A job of one task without files, an array of so many workunits; a word of `args` is its rank."""
+def array(count: int, group: str = "") -> dict[str, Any]:
+    """A job of one task, so many times /bin/true without files; only for clients of the group, if given."""
     return {
-        "info": {"name": "bench", **info},
-        "tasks": [{"taskid": "only", "cmd": {"name": name}, "totalwork": count}],
+        "info": {"name": "bench", "clientgroups": group},
+        "tasks": [{"taskid": "only", "cmd": {"name": "/bin/true"}, "totalwork": count}],
     }
 
 
@@ -88,18 +88,31 @@ async def connect(port: int, clients: int, groups: Sequence[str] = ("default",))
     return made
 
 
-async def _work_off(port: int, clients: int, batch: int, count: int) -> float:
-    made = await connect(port, clients)
-    began = time.perf_counter()
+async def _work_off(
+    port: int, clients: int, batch: int, count: int, jobs: int, cpu_s: Callable[[], float]
+) -> tuple[float, float]:
+    made, line = await connect(port, clients), await AsyncLine.open(port)
+    await line.call("POST", "/job", array(clients * batch))  # what is slow once is no cost of a workunit
     await asyncio.gather(*(client.work_off(batch) for client in made))
-    took_s = time.perf_counter() - began
-    done = sum(client.done for client in made)
-    assert done == count, f"{done} of {count} were accepted"
+    used_s, began = cpu_s(), time.perf_counter()
+    for _ in range(jobs):
+        await line.call("POST", "/job", array(count))
+        await asyncio.gather(*(client.work_off(batch) for client in made))
+    took_s, used_s = time.perf_counter() - began, cpu_s() - used_s
+    done = sum(client.done for client in made) - clients * batch
+    assert done == count * jobs, f"{done} of {count * jobs} were accepted"
+    line.close()
     for client in made:
         client.close()
-    return took_s
+    return took_s, used_s
 
 
-def work_off(port: int, clients: int, batch: int, count: int) -> float:
-    """Let simulated clients do all that is queued, `count` workunits; seconds from the first exchange."""
-    return uvloop.run(_work_off(port, clients, batch, count))
+def work_off(
+    port: int, clients: int, batch: int, count: int, *, cpu_s: Callable[[], float], jobs: int = 1
+) -> tuple[float, float]:
+    """Let simulated clients do jobs of `count` workunits, one job after the other.
+
+    Seconds from the first submission to the last report, and by how much `cpu_s` grew meanwhile. The clients
+    are registered and warm: each has done a batch before.
+    """
+    return uvloop.run(_work_off(port, clients, batch, count, jobs, cpu_s))

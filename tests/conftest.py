@@ -16,8 +16,8 @@ from tests.support.s3 import s3_bucket, s3_server
 #: Here, once: each module that imported them would start servers of its own.
 __all__ = ["mongo_server", "mongo_url", "s3_bucket", "s3_server"]
 
-#: Where it is kept how many promises a run has broken.
-BROKEN = "awe/broken-promises"
+#: Where it is kept how many promises a run has broken, and where.
+BROKEN = "awe/broken"
 
 #: Options of pytest with which not every test runs.
 _CHOOSING = (
@@ -74,10 +74,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["tally"] = tally.totals()
         return
-    broken = tally.broken(tally.totals())
-    broken += _kept(config) if config.getoption("lf", False) else 0
+    broken, places = _kept(config) if config.getoption("lf", False) else (0, {})
+    broken += tally.broken(tally.totals())
     if cache := getattr(config, "cache", None):  # which can be switched off
-        cache.set(BROKEN, broken)
+        cache.set(BROKEN, [broken, {**places, **tally.places(tally.totals())}])
     is_weak = _is_whole(config) and tally.kills(tally.totals()) < tally.LEAST_KILLS
     if (broken or is_weak) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -90,17 +90,22 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     lines = tally.summary(tally.totals(), is_whole=_is_whole(config))
-    if broken := _kept(config):
+    broken, places = _kept(config)
+    if broken:
         lines.append(f"{broken:7,} promises broken, in this run or the one of which it repeats the failures")
+        earlier = places.keys() - tally.places(tally.totals()).keys()
+        lines += [f"{places[place]:7,} {place}, in the run before" for place in sorted(earlier)]
     if lines:
         terminalreporter.section("kills, faults and promises")
         for line in lines:
             terminalreporter.write_line(line)
 
 
-def _kept(config: pytest.Config) -> int:
+def _kept(config: pytest.Config) -> tuple[int, dict[str, int]]:
+    """How many promises were broken, in this run and those that it goes on with; in which tests how many."""
     cache = getattr(config, "cache", None)
-    return int(cache.get(BROKEN, 0)) if cache else 0
+    broken, places = cache.get(BROKEN, [0, {}]) if cache else (0, {})
+    return broken, places
 
 
 def _is_whole(config: pytest.Config) -> bool:

@@ -814,11 +814,19 @@ def check_all(
     return broken
 
 
+#: What a fact is about, and its number; what processes said may have numbers, too.
+_FACT = re.compile(r"(?:(?:job|task|rank) [^\n]*?: )*\((\d)\) ")
+
+
+def _of_kind(number: str, broken: Sequence[str]) -> list[str]:
+    return [line for line in broken if (fact := _FACT.match(line)) and fact[1] == number]
+
+
 def counted(broken: Sequence[str]) -> Sequence[str]:
     """What was found wrong of one site, counted for the end of the run."""
     tally.count(tally.CHECKED)
-    tally.count(tally.LOST, sum("(5)" in line for line in broken))
-    tally.count(tally.DOUBLED, sum("(1)" in line for line in broken))
+    tally.count_broken(tally.LOST, _of_kind("5", broken))
+    tally.count_broken(tally.DOUBLED, _of_kind("1", broken))
     return broken
 
 

@@ -782,5 +782,10 @@ def test_what_was_found_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
     monkeypatch.setattr(tally, "_counts", counts)
     assert counted([]) == []
-    counted(["(1) twice", "task a: (5) gone", "(5) gone", "(6) left"])
-    assert counts == {"sites checked": 2, "lost": 2, "doubled": 1}
+    counted(["(1) twice", "task a: (5) gone", "(5) gone", "(6) left", "server 7 ended with 1: (5) (1) "])
+    places = tally.places(counts)
+    assert [(place.rpartition("::")[2], times) for place, times in places.items()] == [
+        ("test_what_was_found_is_counted: (1) twice", 1),
+        ("test_what_was_found_is_counted: task a: (5) gone", 2),
+    ]
+    assert counts == {"sites checked": 2, "lost": 2, "doubled": 1, **places}

@@ -130,6 +130,27 @@ def test_the_whole_suite_passes_if_it_kills_often_enough(tmp_path: Path) -> None
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_run_that_lost_something_and_what_repeats_its_failures_say_which_test_that_was(
+    tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "from tests.support.invariants import counted\n"
+        "def test_it():\n"
+        "    assert not counted(['(5) job x is gone', '(5) job y is gone', 'server 1 ended with (1)'])\n"
+    )
+    where = "lost in test_it.py::test_it: (5) job x is gone"
+    run = run_in(tmp_path, "-n", workers)
+    assert {kind: number for kind, number in figures(run.stdout).items() if "in test" in kind} == {where: "2"}
+    test.write_text("def test_it():\n    pass\n")
+    again = run_in(tmp_path, "-n", workers, "--last-failed", "--last-failed-no-failures", "none")
+    assert again.returncode == 1
+    assert figures(again.stdout)[f"{where}, in the run before"] == "2"
+
+
 def test_what_nobody_counted_is_not_told() -> None:
     assert tally.summary({}) == []
     assert figures("\n".join(tally.summary({"stall server": 2, "lost": 0}))) == {"stall server": "2"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from awe_server.data.files import fsync_folder, make_folder
-from awe_server.runtime.recovery import meta_document
+from awe_server.runtime.recovery import known_server
 from awe_server.store.base import Collection, Document, Page, Query, Store
 from shared_models.errors import AweError
 
@@ -42,7 +42,7 @@ async def has_mark(folder: Path, server: Document, documents: Documents) -> bool
 
     `server` is the document of that name. Raises WrongFolder, FilesMissing.
     """
-    uuid = str(server.get("uuid"))
+    uuid = str(server.get("uuid", ""))
     found = await asyncio.to_thread(_read, folder / MARK)
     if found is None:
         nodes = (await documents.find("nodes", Query(limit=1))).total
@@ -59,7 +59,7 @@ async def check_folder(folder: Path, store: Store) -> None:
 
     Raises StoreCorrupt if the store cannot say which is its own.
     """
-    server = await meta_document(store, "server", "uuid", str) or {}
+    server = await known_server(store) or {}
     if not await has_mark(folder, server, store) and await asyncio.to_thread(folder.exists):
         raise WrongFolder(folder=folder, found="nobody")
 

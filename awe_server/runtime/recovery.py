@@ -22,7 +22,7 @@ from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import ENDED_JOBS, Context, Rules, State
 from awe_server.settings import Settings
-from awe_server.store.base import Collection, Document, Match, Put, Store
+from awe_server.store.base import Collection, Document, Match, Put, Query, Store
 from awe_server.store.errors import StoreCorrupt
 from shared_models.errors import StoreUnavailable, UnreadableJob
 from shared_models.limits import MAX_NOTES_CHARS
@@ -79,11 +79,23 @@ async def patiently(action: Callable[[], Awaitable[T]], what: str) -> T:
 
 async def server_document(store: Store) -> Document:
     """Says by which `uuid` this server goes on this store; made at its first start. Raises StoreCorrupt."""
-    known = await meta_document(store, "server", "uuid", str)
+    known = await known_server(store)
     if known is None:
         known = {"id": "server", "uuid": str(uuid.uuid4())}
         await store.commit([Put("meta", known)])
         log.info("new_store", extra={"store": store.name})
+    return known
+
+
+async def known_server(store: Store) -> Document | None:
+    """The same; None in a new store. Raises StoreCorrupt if it is gone, which says whose the files are."""
+    known = await meta_document(store, "server", "uuid", str)
+    if known is None and (await store.find("nodes", Query(limit=1))).total:
+        raise StoreCorrupt(
+            f"{store.name} is damaged (it has nodes and no document 'server' in meta): it was left as it is: "
+            'restore a backup, or put {"id": "server", "uuid": "…"} there, with the text of the file '
+            "nodes/server in the data directory"
+        )
     return known
 
 

@@ -140,6 +140,35 @@ async def test_a_store_that_cannot_say_which_folder_is_its_own_is_damaged(tmp_pa
         await check_folder(tmp_path, store)
 
 
+@pytest.mark.parametrize("folder", ["its own", "gone", "another one's"])
+async def test_a_store_that_has_lost_its_server_document_is_what_is_damaged(
+    tmp_path: Path, folder: str
+) -> None:
+    site, _ = await stopped(tmp_path, b"one")
+    known = await known_server(site.store)
+    if folder == "gone":
+        shutil.rmtree(tmp_path / "nodes")
+    elif folder == "another one's":
+        (tmp_path / "nodes" / "server").write_text("somebody-else\n")
+    await site.store.open()
+    await site.store.commit([Delete("meta", "server")])
+    says = "has nodes and no document 'server' in meta"
+    with pytest.raises(StoreCorrupt, match=says) as refusal:
+        await check_folder(tmp_path / "nodes", site.store)
+    assert "None" not in refusal.value.message
+    again = Site(tmp_path, store=site.store)
+    with pytest.raises(StoreCorrupt, match=says):
+        await again.engine.start()
+    await again.engine.stop()
+    await site.store.open()
+    assert await site.store.get("meta", "server") is None
+    if folder == "its own":  # as the refusal says
+        uuid = (tmp_path / "nodes" / "server").read_text().strip()
+        await site.store.commit([Put("meta", {"id": "server", "uuid": uuid})])
+        await started_and_stopped(Site(tmp_path, store=site.store))
+        assert await known_server(site.store) == known
+
+
 async def test_a_new_store_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 

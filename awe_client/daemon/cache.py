@@ -159,7 +159,7 @@ class Cache:
 
         `note_use`: for the order of entries after a restart. Not while others use it: they may write to it.
         """
-        if await asyncio.to_thread(_look, entry, note_use=note_use):
+        if await file_work(_look, entry, note_use=note_use):
             return True
         if self._entries.get(entry.key) is entry:
             log.warning("cache_entry_changed", extra={"path": str(entry.path), "users": entry.users})
@@ -185,14 +185,14 @@ class Cache:
 
     async def make_room(self, needed_bytes: int) -> bool:
         """Remove what is unused until so much of the disk is free; whether anything went."""
-        self.give_way(needed_bytes)
+        self.give_way(needed_bytes - await file_work(free_disk, self._folder))
         is_going = self._leaving > 0
         await self._settled()
         return is_going
 
-    def give_way(self, needed_bytes: int) -> None:
-        """As `make_room`, in the background."""
-        self._remove(self._evict(needed_bytes - free_disk(self._folder) - self._leaving))
+    def give_way(self, missing_bytes: int) -> None:
+        """Give so much of what is unused to the disk, in the background."""
+        self._remove(self._evict(missing_bytes - self._leaving))
 
     async def close(self) -> None:
         """Wait for downloads that end and files that go."""

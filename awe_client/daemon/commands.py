@@ -79,8 +79,7 @@ class Commands:
         holding.disk_was_full = False
         holding.started_at = time.monotonic()
         if self._workdirs.has_no_room:
-            # Perhaps in a moment: directories of earlier attempts are being removed. A command that starts on
-            # a full disk may end on one with room, and nobody would know that its output is cut off.
+            # Perhaps in a moment: directories of earlier attempts are being removed.
             asyncio.get_running_loop().call_soon(tell_end, SpawnRefusal("disk", errno.ENOSPC, b""))
             return
         holding.command = self._executors.run(spec, ended)

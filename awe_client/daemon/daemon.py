@@ -12,7 +12,7 @@ from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import AttemptKey, TaskSpec, from_grant
 from awe_client.daemon.cache import Cache
 from awe_client.daemon.commands import Commands
-from awe_client.daemon.disk import DiskWatch, free_disk
+from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import inherited
 from awe_client.daemon.exchange import ExchangeLoop
@@ -28,6 +28,7 @@ from awe_client.daemon.servers import Servers
 from awe_client.daemon.settings import Settings
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import Sources
+from awe_client.daemon.work_disk import WorkDisk
 from awe_client.daemon.workdir import WorkDirs
 from awe_client.daemon.workshop import Workshop
 from shared_models.messages import FreeMessage, ProgressRow, ReplyMessage, WaitsRow
@@ -41,8 +42,8 @@ NOTHING_TO_DELIVER_S = 0.5
 #: A release waits for so long beyond the grace of commands; then whatever still runs is killed.
 RELEASE_S = 30.0
 SWEEP_S = 60.0
-#: So often a living daemon touches the file `alive`, also while no server answers.
-ALIVE_S = 5.0
+#: A work disk that gives no answer for so long hangs.
+LOOK_S = 5.0
 #: So often the server is told how far transfers are, if no other exchange does.
 PROGRESS_S = 5.0
 SUSPENDED_WAIT_S = 2.0
@@ -55,6 +56,7 @@ class Daemon:
         self._settings = settings
         self._root = WorkRoot(settings.work)
         self._disk = DiskWatch(self._root.attempts)
+        self._work_disk = WorkDisk(self._root, lambda: self._loop.notify())
         self._spool = Spool(self._root.spool, self._disk.before_removal)
         self._servers = Servers(
             settings.servers,
@@ -89,7 +91,7 @@ class Daemon:
             work_root=self._root.path,
             grace_s=settings.grace_s,
         )
-        self._loop = ExchangeLoop(self._servers, self._root, self._spool, self)
+        self._loop = ExchangeLoop(self._servers, self._root, self._work_disk, self._spool, self)
         self._workshop = Workshop(
             fetcher=Fetcher(self._servers, self._sources, self._cache, settings.free_floor_bytes),
             pusher=Pusher(self._servers, settings.file_roots),
@@ -119,6 +121,7 @@ class Daemon:
         and AweError when the server refuses us.
         """
         self._root.open()
+        self._work_disk.open()
         try:
             self._spooled = self._spool.open()
             self._cache.open()
@@ -136,6 +139,7 @@ class Daemon:
                 timers.cancel()
                 await self._shut()
         finally:
+            self._work_disk.close()
             self._root.close()
         return 0
 
@@ -145,7 +149,7 @@ class Daemon:
         work_over = asyncio.ensure_future(self._done_working.wait())
         try:
             await asyncio.wait((loop, work_over), return_when=asyncio.FIRST_COMPLETED)
-            self._root.require_ours()
+            await self._work_disk.require_ours(LOOK_S)
             if not loop.done():
                 await asyncio.wait((loop,), timeout=self._delivery_s())
             if loop.done():
@@ -168,7 +172,8 @@ class Daemon:
 
     async def _shut(self) -> None:
         """End all that is ours, and nothing of another daemon that has taken the directory."""
-        has_root = self._root.is_ours()
+        await self._work_disk.look(LOOK_S)
+        has_root = self._work_disk.is_ours
         if not has_root:
             self._spool.abandon()
         await self._executors.stop()
@@ -223,11 +228,11 @@ class Daemon:
             self._done_working.set()
 
     async def _timers(self) -> None:
-        """Wall time, idle time, a sign of life, and the sweeping of kept directories."""
+        """Wall time, idle time, looks at the disk, and the sweeping of kept directories."""
         started = time.monotonic()
         drain_s, release_s = wall_limits(self._settings.wall_time_s, self._settings.grace_s)
         idle_s = self._settings.idle_exit_s
-        swept = shown = started
+        swept = started
         pause_s = min([SWEEP_S, *(limit / 10 for limit in (idle_s, self._settings.wall_time_s) if limit > 0)])
         while True:
             now = time.monotonic()
@@ -239,11 +244,9 @@ class Daemon:
                 self._busy_at = now
             elif idle_s and now - self._busy_at >= idle_s:
                 self.drain("idle")
-            if not self._root.is_ours():
+            await self._work_disk.look(LOOK_S)
+            if not self._work_disk.is_ours:
                 self._done_working.set()
-            if now - shown >= ALIVE_S:
-                self._root.show_life()
-                shown = now
             if now - self._loop.begun_at >= PROGRESS_S and self._workshop.progress():
                 self._loop.notify()
             if self._make_room() - self._disk_told > self._settings.free_floor_bytes:
@@ -253,7 +256,7 @@ class Daemon:
                 self._workdirs.sweep()
                 await self._containers.sweep()
                 swept = now
-            await asyncio.sleep(max(min(pause_s, ALIVE_S, PROGRESS_S / 2), 0.02))
+            await asyncio.sleep(max(min(pause_s, PROGRESS_S / 2), 0.02))
 
     # --- what the exchange loop asks -------------------------------------------------------------
 
@@ -284,7 +287,7 @@ class Daemon:
             "hostname": host,
             "cores": self._totals.cores,
             "memory_bytes": self._totals.memory_bytes,
-            "disk_bytes": free_disk(self._root.path) + self._cache.unused_bytes,
+            "disk_bytes": self._work_disk.free_bytes + self._cache.unused_bytes,
             "gpus": self._totals.gpus,
             "apps": list(settings.apps),
             "containers": self._containers.offered,
@@ -304,13 +307,13 @@ class Daemon:
     def want_and_free(self) -> tuple[int, FreeMessage, str]:
         """How much to ask for.
 
-        Nothing while draining, suspended, short of disk, or unable to start processes.
+        Nothing while draining, suspended, short of disk, with one that hangs, or unable to start processes.
         """
         load = self._workshop.load()
         disk = self._disk_told = self._make_room()
         trouble = self._trouble(disk)
         want = 0
-        if not (self._draining or self._suspended or self._disk_is_low):
+        if not (self._draining or self._suspended or self._disk_is_low or self._work_disk.hangs):
             want = self._capacity.want(
                 held_cores=load.unrun_cores,
                 held=load.held + len(self._spooled),
@@ -327,13 +330,15 @@ class Daemon:
 
     def _make_room(self) -> int:
         """Free bytes of the disk; what the cache keeps for later counts; it goes before there are too few."""
-        disk, floor = free_disk(self._root.path), self._settings.free_floor_bytes
+        disk, floor = self._work_disk.free_bytes, self._settings.free_floor_bytes
         unused = self._cache.unused_bytes
-        if disk < floor and unused:
-            self._cache.give_way(floor)
+        if disk < floor and unused and not self._work_disk.hangs:
+            self._cache.give_way(floor - disk)
         return disk + unused
 
     def _trouble(self, disk: int) -> str:
+        if self._work_disk.hangs:
+            return f"the work disk does not answer: {self._root.path}"
         low = disk < self._settings.free_floor_bytes
         if low != self._disk_is_low:
             self._disk_is_low = low

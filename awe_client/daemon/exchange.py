@@ -19,6 +19,7 @@ from awe_client.daemon.attempt import AttemptKey
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.spool import Spool
+from awe_client.daemon.work_disk import WorkDisk
 from awe_client.sdk.backoff import jittered_delay_s
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
 from shared_models.limits import MAX_HOLDS, MAX_REPORTS
@@ -86,9 +87,10 @@ class Port(Protocol):
 class ExchangeLoop:
     """Registers and exchanges until the daemon is finished."""
 
-    def __init__(self, servers: Servers, root: WorkRoot, spool: Spool, port: Port) -> None:
+    def __init__(self, servers: Servers, root: WorkRoot, disk: WorkDisk, spool: Spool, port: Port) -> None:
         self._servers = servers
         self._root = root
+        self._disk = disk
         self._spool = spool
         self._port = port
         self._news = asyncio.Event()
@@ -157,6 +159,7 @@ class ExchangeLoop:
     async def _register(self) -> None:
         while True:
             server = self._servers.current
+            await self._disk.look(self._disk_s)
             try:
                 client = await server.register_client(self._port.profile())
             except AweError as exc:
@@ -199,11 +202,17 @@ class ExchangeLoop:
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""
         log.warning("registration_lost", extra={"error": str(exc)})
-        self._root.require_ours()  # else we would take it from the daemon that has taken our directory
+        # Else we would take it from the daemon that has taken our directory.
+        await self._disk.require_ours(self._disk_s)
         if self._registrations_lost:
             await asyncio.sleep(jittered_delay_s(self._registrations_lost, base_s=1.0, cap_s=30.0))
         self._registrations_lost += 1
         await self._register()
+
+    @property
+    def _disk_s(self) -> float:
+        """So long an exchange waits for the disk at most: else our leases would run out."""
+        return self._lease_s / 6
 
     # --- exchanges -------------------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class ExchangeLoop:
         self._news.clear()
         await self._write_reports()
         # Who takes our directory ends our commands: that is no failure of theirs.
-        self._root.require_ours()
+        await self._disk.require_ours(self._disk_s)
         reports = self._some_reports()
         want, free, trouble = self._port.want_and_free()
         self._request_id += 1
@@ -243,7 +252,7 @@ class ExchangeLoop:
         A disk that is slow to take them must not cost us our leases: then they go with a later exchange,
         which begins when they are there.
         """
-        within_s = self._lease_s / 6
+        within_s = self._disk_s
         is_slow = not await self._spool.flush(within_s)
         if is_slow:
             self._spool.when_written(self._news.set)

@@ -26,6 +26,7 @@ descriptor and four system calls more, and would not tell of orphans.
 """
 
 import contextlib
+import errno
 import heapq
 import os
 import select
@@ -166,6 +167,10 @@ class Executor:
     def _run(self, key: int, spec: dict[str, Any]) -> None:
         made, began = False, time.monotonic()
         try:
+            if self._disk.look():
+                # A command that starts on a full disk may end on one with room, and nobody would know that
+                # its output is cut off.
+                raise Refused("disk", errno.ENOSPC, b"")
             with stage("directory", spec["cwd"]):
                 if spec["make_dir"]:
                     self._fresh.make(spec["cwd"])

@@ -1,6 +1,5 @@
 """Fill an attempt's directory: predata, inputs, attributes, script."""
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from awe_client.daemon.whole_files import WholeFiles, is_shock, token_of, whole
 from awe_client.daemon.workdir import NotInside, make_directory, place, write_new
 from awe_client.sdk.address import shown
 from awe_client.sdk.download import Wanted
+from awe_client.sdk.threads import file_work
 from shared_models.archives import is_archive, is_pattern
 from shared_models.errors import AweError, ServerUnreachable
 from shared_models.file_urls import is_file_url
@@ -51,7 +51,7 @@ class Fetcher:
         _expect(attempt, meter)
         try:
             await self._cache.make_room(self._free_floor_bytes + meter.bytes_known)
-            await asyncio.to_thread(self._lay_out, attempt)
+            await file_work(self._lay_out, attempt)
             for entry in attempt.task.message["predata"]:
                 with _named(entry["filename"]):
                     await self._link(attempt, entry, meter, f"predata {entry['filename']}")
@@ -152,7 +152,7 @@ class Fetcher:
         wanted = replace(whole(entry), size=-1, md5="")
         offset, length = attempt.pieces[name]
         if length == 0:
-            await asyncio.to_thread(target.touch)
+            await file_work(target.touch)
             return
         if length > 0:
             wanted = replace(wanted, offset=offset, length=length)
@@ -176,12 +176,12 @@ class Fetcher:
             target = place(attempt.directory, name)
             url, wanted = f"{host}/node/{node}", Wanted(max_bytes=_MAX_DOCUMENT_BYTES)
             await self._sources.get(url, target, wanted, is_shock=True, datatoken=token_of(attempt))
-            document = await asyncio.to_thread(_foreign_document, target, url)
+            document = await file_work(_foreign_document, target, url)
             attributes = document.get("attributes")
         else:
             attributes = (await self._node(entry.get("url") or "")).attributes
         text = json.dumps(attributes)
-        await asyncio.to_thread(write_new, attempt.directory, name, text)
+        await file_work(write_new, attempt.directory, name, text)
 
     async def _node(self, url: str) -> NodeView:
         base = url.partition("?")[0]

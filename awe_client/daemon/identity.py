@@ -117,16 +117,12 @@ class WorkRoot:
             return False
         except OSError:
             return True
-        os.close(self._lock_fd)
-        self._lock_fd = fresh
+        old, self._lock_fd = self._lock_fd, fresh
+        if old < 0:
+            self.close()  # it was given back while the disk took its time
+        else:
+            os.close(old)
         return True
-
-    def require_ours(self) -> None:
-        """Raises WorkRootLost."""
-        if not self.is_ours():
-            raise WorkRootLost(
-                f"another awe-client has taken {self.path}, whose file `lock` was removed; this one ends"
-            )
 
     def show_life(self) -> None:
         """Touch `alive`: by its age others see that we live. A disk that refuses makes it old."""
@@ -184,9 +180,9 @@ class WorkRoot:
 
     def close(self) -> None:
         """Give the lock back; safe to call twice."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     @property
     def spool(self) -> Path:

@@ -3,7 +3,6 @@
 Outputs on a shared file system are put there, beside their targets.
 """
 
-import asyncio
 import errno
 import json
 import logging
@@ -129,7 +128,7 @@ class Pusher:
         Source: AWE lib/shock/shock.go PutOrPostFile (attrfile, rank < 2).
         """
         try:
-            attributes = await asyncio.to_thread(read_attributes, attempt, output)
+            attributes = await file_work(read_attributes, attempt, output)
         except FileNotFoundError:
             return
         except (NotInside, OSError, ValueError, RecursionError) as exc:
@@ -254,8 +253,8 @@ def read_attributes(attempt: Attempt, output: Mapping[str, Any]) -> Any:
 async def _log_body(attempt: Attempt, name: str) -> FileBody | bytes:
     """The file of a log, bounded; no bytes if there are none."""
     try:
-        path = await asyncio.to_thread(find, attempt.directory, name)
-        body = await asyncio.to_thread(FileBody, path, max_bytes=MAX_LOG_BYTES)
+        path = await file_work(find, attempt.directory, name)
+        body = await file_work(FileBody, path, max_bytes=MAX_LOG_BYTES)
     except (NotInside, OSError):
         return b""
     return body if body.size else b""

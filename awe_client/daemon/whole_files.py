@@ -23,6 +23,7 @@ from awe_client.daemon.outcome import Failure
 from awe_client.daemon.progress import Follower, Followers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
 from awe_client.sdk.download import Wanted
+from awe_client.sdk.threads import file_work
 from shared_models.errors import BadRequest
 from shared_models.states import FailureKind
 
@@ -43,10 +44,10 @@ class WholeFiles:
         cached = await self._with_room(lambda: self._use(attempt, key, entry, follow))
         if cached is None:
             await self._with_room(lambda: self._get(attempt, entry, target, follow))
-            await asyncio.to_thread(target.chmod, 0o444)
+            await file_work(target.chmod, 0o444)
             return
         attempt.links.append(Link(entry["filename"], cached.path, cached))
-        await _write(asyncio.to_thread(link_file, cached.path, target), target)
+        await _write(file_work(link_file, cached.path, target), target)
 
     async def copy(self, attempt: Attempt, entry: Mapping[str, Any], target: Path, follow: Follower) -> None:
         """Bring a file that is the attempt's own."""

@@ -57,11 +57,8 @@ class WorkDirs:
 
     @property
     def has_no_room(self) -> bool:
-        """Whether not a byte can be written, or that was so and what filled the disk is not removed yet.
-
-        A command that starts on a full disk and ends on one with room would not be known to have lost bytes.
-        """
-        return bool(self._full) or self._disk.look()
+        """Whether not a byte could be written, and what filled the disk is not removed yet."""
+        return bool(self._full)
 
     async def remove_old(self, fresh: Path) -> None:
         """Remove what an earlier incarnation left, and the empty directories it kept in `fresh`."""

@@ -29,6 +29,7 @@ from awe_client.daemon.resources import Capacity
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError, foreign_hosts
 from awe_client.daemon.workdir import WorkDirs
+from awe_client.sdk.threads import file_work
 from shared_models.errors import LeaseLost
 from shared_models.file_urls import is_file_url
 from shared_models.ids import TaskId, make_workunit_id
@@ -363,7 +364,7 @@ class Workshop:
                 failure = exc.failure
                 if exc.disk_full:
                     self._disk_was_full(holding)
-                    if lacks_inodes(holding.attempt.directory):
+                    if await file_work(lacks_inodes, holding.attempt.directory):
                         # Free bytes let it ask for more, which would fare no better.
                         failure = replace(failure, out_of_reach=False)
                 return m.StepFailed(failure)

@@ -343,7 +343,7 @@ def test_log_lines_for_people_tell_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_living_daemon_shows_it_also_while_suspended_or_without_a_server(
     server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("awe_client.daemon.daemon.ALIVE_S", 0.05)
+    monkeypatch.setattr("awe_client.daemon.work_disk.ALIVE_S", 0.05)
     alive = tmp_path / "work" / "alive"
 
     async def is_shown() -> None:

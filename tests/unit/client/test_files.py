@@ -565,7 +565,7 @@ async def test_F_13_a_full_disk_is_no_success_and_stops_the_asking(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [10**9]
-    monkeypatch.setattr("awe_client.daemon.daemon.free_disk", lambda path: free[0])
+    monkeypatch.setattr("awe_client.daemon.work_disk.free_disk", lambda path: free[0])
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

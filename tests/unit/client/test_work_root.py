@@ -9,6 +9,7 @@ import pytest
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.identity import WorkRoot, WorkRootBusy, WorkRootLost, WorkRootUnusable
+from awe_client.daemon.work_disk import WorkDisk
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import Launch, MakeDaemon, settings_for
@@ -57,14 +58,17 @@ def test_a_lock_that_was_removed_is_taken_again(tmp_path: Path) -> None:
     root.close()
 
 
-def test_a_directory_that_another_daemon_has_taken_is_lost(tmp_path: Path) -> None:
+async def test_a_directory_that_another_daemon_has_taken_is_lost(tmp_path: Path) -> None:
     root = opened(tmp_path)
     (tmp_path / "lock").unlink()
     second = opened(tmp_path)
     assert second.is_ours()
     assert not root.is_ours()
+    disk = WorkDisk(root, on_change=lambda: None)
+    disk.open()
     with pytest.raises(WorkRootLost, match="another awe-client has taken"):
-        root.require_ours()
+        await disk.require_ours(20)
+    disk.close()
     for one in (root, second):
         one.close()
 

@@ -1,0 +1,93 @@
+"""A work disk that hangs: heartbeats go on, the server is told, and the end waits for it only so long."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.work_disk import WorkDisk
+from tests.support.eventually import eventually
+from tests.support.fake_server import FakeServer
+from tests.unit.client.conftest import MakeDaemon
+
+pytestmark = pytest.mark.anyio
+
+
+class Disk:
+    """One that hangs from `hang` on until `free`."""
+
+    def __init__(self) -> None:
+        self._answers = threading.Event()
+        self.asked = 0  #: while it hung
+        self.free()
+
+    def hang(self) -> None:
+        self._answers.clear()
+
+    def free(self) -> None:
+        self._answers.set()
+
+    def behind(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **keys: Any) -> Any:
+            if not self._answers.is_set():
+                self.asked += 1
+                self._answers.wait(20)
+            return plain(*args, **keys)
+
+        return call
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    yield disk
+    disk.free()
+
+
+@pytest.mark.parametrize("hangs", ["is_ours", "show_life", "statvfs"])
+async def test_L_05_a_work_disk_that_hangs_stops_no_heartbeat_and_is_said(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, disk: Disk, hangs: str
+) -> None:
+    where: Any = os if hangs == "statvfs" else WorkRoot
+    monkeypatch.setattr("awe_client.daemon.work_disk.ALIVE_S", 0.05)
+    monkeypatch.setattr("awe_client.daemon.daemon.LOOK_S", 0.2)
+    monkeypatch.setattr(where, hangs, disk.behind(getattr(where, hangs)))
+    server.lease_s = 0.6
+    start(slots=2)
+    [long] = await server.add_task("sleep", "30")
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    disk.hang()
+    await server.until(lambda: "work disk" in server.exchanges[-1].get("trouble", ""), 10.0)
+    seen = len(server.exchanges)
+    await server.until(lambda: len(server.exchanges) >= seen + 5, 10.0)
+    assert all(len(x["holds"]) == 1 and x["want"] == 0 for x in server.exchanges[seen:])
+    assert long in server.leased
+    assert disk.asked == 1, "one thread at a time"
+    disk.free()
+    [quick] = await server.add_task("true")
+    assert (await server.result(quick))["outcome"] == "done"
+    assert "trouble" not in server.exchanges[-1]
+
+
+async def test_a_look_that_comes_back_late_leaves_nothing_open(tmp_path: Path, disk: Disk) -> None:
+    """The lock's file was removed, and taken anew by a thread that hung over the end of its daemon."""
+    root = WorkRoot(tmp_path)
+    root.open()
+    (tmp_path / "lock").unlink()
+    plain, work_disk = root._take_lock, WorkDisk(root, on_change=lambda: None)
+    root._take_lock = disk.behind(plain)  # type: ignore[method-assign]
+    disk.hang()
+    work_disk.open()
+    await work_disk.look(0.05)
+    assert work_disk.hangs
+    root.close()
+    disk.free()
+    await eventually(lambda: not work_disk.hangs)
+    work_disk.close()
+    second = WorkRoot(tmp_path)
+    second.open()
+    second.close()

@@ -1,5 +1,5 @@
-"""Nodes, and files elsewhere, that nobody needs any more: noted with the batch that made them useless, and
-deleted once it is durable.
+"""Nodes, files elsewhere, and parts of removed jobs, that nobody needs any more: noted with the batch that made
+them useless, and deleted once it is durable.
 
 A note is a document of `meta`, so a crash in between loses no deletion: recovery reads what is left and asks
 again. It is written after everything else of its batch: a torn batch must not name nodes still in use.
@@ -15,9 +15,11 @@ from awe_server.data.sinks.base import SinkBusy, SinkRefused, SinkSilent, shown
 from awe_server.data.sinks.sinks import Sinks
 from awe_server.runtime.delivery import Delivery
 from awe_server.runtime.node_removal import NodeRemover
+from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.scheduler.places import delivery_of, is_given
 from awe_server.scheduler.state import DeleteNodes, DeletePlaces, Effect
 from awe_server.store.base import Delete, Document, Put, Store
+from shared_models.ids import JobId
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +32,17 @@ PLACE_TRIES = 200  #: in one life of the server; what is away for longer than th
 class Deleter:
     """Carries out DeleteNodes."""
 
-    def __init__(self, documents: DocumentPort, remover: NodeRemover) -> None:
+    def __init__(self, documents: DocumentPort, remover: NodeRemover, parts: PartsRemover) -> None:
         self._documents = documents
         self._remover = remover
+        self._parts = parts
 
     async def __call__(self, effect: DeleteNodes) -> None:
         """Remove what is there of it, then the note; what others need goes later, and by itself."""
         for node_id in effect.node_ids:
             await self._remover.remove(node_id)
         if effect.job:
+            await self._parts.remove_all_of(JobId(effect.job))
             await self._remover.remove_all_of(effect.job)
         await self._documents.put(Delete("meta", PREFIX + effect.id))
 

@@ -27,6 +27,7 @@ from awe_server.runtime.foreign_inputs import ForeignInputs
 from awe_server.runtime.index_sweep import IndexSweep
 from awe_server.runtime.node_expiry import NodeExpiry
 from awe_server.runtime.node_removal import NodeRemover
+from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.runtime.prepare import Preparer
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.state import Effect
@@ -75,9 +76,10 @@ class BackgroundDuties:
         finish = Finisher(engine, nodes, delivery)
         delete_places = PlaceDeleter(engine, sinks, delivery)
         remover = NodeRemover(engine, nodes, lambda: engine.state, engine.clock.wall)
-        self.effects = Effects(prepare, finish, Deleter(engine, remover), delete_places)
+        parts = PartsRemover(engine)
+        self.effects = Effects(prepare, finish, Deleter(engine, remover, parts), delete_places)
         self.ticker = Ticker(engine, settings.tick_s)
-        self.expiry = Expiry(engine, remover, logs_dir, settings.expire_wait_s)
+        self.expiry = Expiry(engine, remover, parts, logs_dir, settings.expire_wait_s)
         self.node_expiry = NodeExpiry(engine, nodes, settings.expire_wait_s)
         self.index_sweep = IndexSweep(engine, self.indexes, settings.expire_wait_s)
         self._running: list[asyncio.Task[None]] = []

@@ -10,18 +10,18 @@ for at the start and then once an hour.
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
 from pathlib import Path
 
 from awe_server.data.files import clean_temporary
 from awe_server.data.logs import Logs
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.node_removal import NodeRemover
+from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.runtime.sweep import sweep_every
 from awe_server.scheduler.places import stage_places_of
 from awe_server.scheduler.state import ENDED_JOBS, State
 from awe_server.scheduler.views import job_document
-from awe_server.store.base import Delete, DeleteWhere, Document, Match, Query
+from awe_server.store.base import Delete, Document, Match, Query
 from shared_models.ids import JobId
 from shared_models.states import TaskState
 from shared_models.times import rfc3339
@@ -29,8 +29,6 @@ from shared_models.times import rfc3339
 log = logging.getLogger(__name__)
 
 PAGE = 200  #: jobs removed between two looks at the store
-BATCH = 500  #: workunits removed in one batch
-READ_IDS = 10_000  #: workunits named by one look, which ends before they are removed
 LEFTOVERS_EVERY_S = 3600.0
 EXPIRING = tuple(sorted(state.value for state in ENDED_JOBS))
 
@@ -38,9 +36,12 @@ EXPIRING = tuple(sorted(state.value for state in ENDED_JOBS))
 class Expiry:
     """The sweep."""
 
-    def __init__(self, engine: Engine, remover: NodeRemover, logs_dir: Path, every_s: float) -> None:
+    def __init__(
+        self, engine: Engine, remover: NodeRemover, parts: PartsRemover, logs_dir: Path, every_s: float
+    ) -> None:
         self._engine = engine
         self._remover = remover
+        self._parts = parts
         self._logs_dir = logs_dir
         self._every_s = every_s
         self._leftovers_s = 0.0  #: monotonic; when to look for leftovers next
@@ -87,29 +88,9 @@ class Expiry:
             await self._engine.put(gone)
         self._engine.events.publish([{"code": "JE", "jobid": job_id}])
         log.info("job_expired", extra={"jobid": job_id})
-        await self._remove_parts(job_id)
+        await self._parts.remove_all_of(job_id)
         await self._remove_files([job_id])
         return True
-
-    async def _remove_parts(self, job_id: JobId) -> None:
-        """Remove the workunits and tasks of a job that is gone, so few at a time that no batch takes long.
-
-        No look is open meanwhile: while somebody reads what was before, a store keeps all that is written.
-        """
-        while ids := await self._unit_ids(job_id):
-            for start in range(0, len(ids), BATCH):
-                await self._engine.put(*(Delete("workunits", id) for id in ids[start : start + BATCH]))
-        await self._engine.put(DeleteWhere("tasks", "jobid", job_id))
-
-    async def _unit_ids(self, job_id: JobId) -> list[str]:
-        """Some of the workunits that the store has of a job; none if there are none any more."""
-        ids: list[str] = []
-        async with aclosing(self._engine.scan("workunits", [Match("jobid", (job_id,))])) as units:
-            async for unit in units:
-                ids.append(unit["id"])
-                if len(ids) == READ_IDS:
-                    break
-        return ids
 
     async def _staged(self, job_id: JobId) -> list[str]:
         """Where attempts of tasks that were never completed may have left files beside their targets."""
@@ -133,7 +114,7 @@ class Expiry:
             live = self._engine.state.jobs
             gone = [job_id for job_id in some if job_id not in known and job_id not in live]
             for job_id in gone:
-                await self._remove_parts(job_id)
+                await self._parts.remove_all_of(job_id)
             await self._remove_files(gone)
         young_s = self._engine.clock.wall() - LEFTOVERS_EVERY_S
         await asyncio.to_thread(clean_temporary, self._logs_dir, young_s)

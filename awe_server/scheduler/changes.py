@@ -29,7 +29,8 @@ class FinishTask:
 
 @dataclass(slots=True, frozen=True)
 class DeleteNodes:
-    """Remove data nodes nobody needs any more; with `job`, also all others that are there for this job.
+    """Remove data nodes nobody needs any more; with `job`, which is gone, also all others that are there for
+    it, its workunits and its tasks.
 
     Nothing else that is stored would say so, so the runtime keeps a note of it, under `id`, until it is done.
     """

@@ -230,16 +230,11 @@ def _remove(state: State, ctx: Context, job: Job) -> None:
     changes.workunits = {id: unit for id, unit in changes.workunits.items() if unit.task.job is not job}
     _remove_documents(state, ctx, job.id, kept_here(job.tasks))
     state.delete_places(ctx, [place for task in job.tasks for place in stage_places(task)], job.id)
-    if any(task.keep_failed for task in job.tasks):
-        state.emit(DeleteNodes(ctx.new_token(), (), job=job.id))
 
 
 def _remove_documents(state: State, ctx: Context, job_id: JobId, node_ids: Sequence[str]) -> None:
-    """The job's own goes first: of a torn batch only documents remain that belong to no job."""
+    """The job's own goes now; its parts, and what else is there for it, once that is durable (effect)."""
+    state.changes.removals.append(Removal("jobs", "id", job_id))
     state.delete_nodes(ctx, node_ids)
-    state.changes.removals += [
-        Removal("jobs", "id", job_id),
-        Removal("tasks", "jobid", job_id),
-        Removal("workunits", "jobid", job_id),
-    ]
+    state.emit(DeleteNodes(ctx.new_token(), (), job=job_id))
     state.record("JR", jobid=job_id)

@@ -168,7 +168,7 @@ class State:
         return True
 
     def forget_workunits(self, task: Task, wall_s: float) -> None:
-        """Take a task's live workunits out of memory and every stored one out of the store (reset, removal).
+        """Take a task's live workunits out of memory and every stored one out of the store (reset).
 
         Leases end: their holders are told to discard. The caller has taken the task off its queue.
         """

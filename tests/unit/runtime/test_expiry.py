@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from awe_server.runtime import expiry, node_removal
+from awe_server.runtime import node_removal, parts_removal
 from awe_server.runtime.expiry import Expiry
+from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
 from awe_server.store.base import Collection, Document, Match, Operation, Page, Put, Query
 from shared_models.errors import JobNotFound, StoreUnavailable
@@ -31,7 +32,7 @@ def site_type() -> type[Site]:
 
 
 def sweep(site: Site) -> Expiry:
-    return Expiry(site.engine, site.remover, site.root / "logs", 60.0)
+    return Expiry(site.engine, site.remover, PartsRemover(site.engine), site.root / "logs", 60.0)
 
 
 async def finished_job(site: Site) -> JobId:
@@ -180,7 +181,7 @@ async def test_the_workunits_of_a_large_job_go_in_small_batches_after_the_job(
     site: Site, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     """One transaction for all of them might take longer than the lease."""
-    monkeypatch.setattr(expiry, "BATCH", 3)
+    monkeypatch.setattr(parts_removal, "BATCH", 3)
     job_id = await finished_job(site)
     units = [{"id": f"{job_id}_0_{n}", "jobid": job_id, "taskid": f"{job_id}_0"} for n in range(1, 10)]
     await site.engine.put(*(Put("workunits", unit) for unit in units))
@@ -210,8 +211,8 @@ async def test_no_look_at_the_workunits_is_open_while_they_are_removed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database keeps all that is written meanwhile for whoever still reads what was before."""
-    monkeypatch.setattr(expiry, "BATCH", 2)
-    monkeypatch.setattr(expiry, "READ_IDS", 5)
+    monkeypatch.setattr(parts_removal, "BATCH", 2)
+    monkeypatch.setattr(parts_removal, "READ_IDS", 5)
     units = [{"id": f"gone_0_{n:02}", "jobid": "gone", "taskid": "gone_0"} for n in range(12)]
     await site.engine.put(*(Put("workunits", unit) for unit in units))
     scan, put, looks, seen = site.store.scan, site.engine.put, list[str](), list[int]()
@@ -277,7 +278,7 @@ async def test_a_node_that_makes_no_sense_and_is_still_needed_ends_no_sweep(
 async def test_a_folder_that_cannot_be_read_does_not_end_the_sweeps(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweeps = Expiry(site.engine, site.remover, site.root / "logs", 0.001)
+    sweeps = Expiry(site.engine, site.remover, PartsRemover(site.engine), site.root / "logs", 0.001)
     tries: list[Path] = []
 
     def refuse(folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.node_expiry import NodeExpiry
+from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.scheduler.jobs import delete_job, recompute_job, resume_job, set_expiration, suspend_job
 from awe_server.store.base import Delete, Document, Query
 from shared_models.errors import Conflict, JobNotFound, NodeNotFound
@@ -28,7 +29,7 @@ def site_type() -> type[Site]:
 
 async def sweep(site: Site) -> None:
     """One turn of all sweeps."""
-    await Expiry(site.engine, site.remover, site.root / "logs", 60.0).once()
+    await Expiry(site.engine, site.remover, PartsRemover(site.engine), site.root / "logs", 60.0).once()
     await NodeExpiry(site.engine, site.nodes, 60.0).once()
 
 

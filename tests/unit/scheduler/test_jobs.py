@@ -591,12 +591,14 @@ def test_delete_full_leaves_nothing(world: World, stored: Stored) -> None:
     jobs.delete_job(world.state, world.ctx, job.id, full=True)
 
     changes = stored.apply(world.state)
-    (effect,) = changes.effects
-    assert isinstance(effect, DeleteNodes)
-    assert effect.node_ids == ("t1-out-1",)
+    nodes, rest = changes.effects
+    assert isinstance(nodes, DeleteNodes)
+    assert isinstance(rest, DeleteNodes)
+    assert (nodes.node_ids, nodes.job) == (("t1-out-1",), "")
+    assert (rest.node_ids, rest.job) == ((), job.id)
     assert [event.code for event in changes.events] == ["JL", "JR"]
-    assert [removal.collection for removal in changes.removals] == ["jobs", "tasks", "workunits"]
-    assert not any(stored.documents[name] for name in ("jobs", "tasks", "workunits"))
+    assert [removal.collection for removal in changes.removals] == ["jobs"]
+    assert not stored.documents["jobs"]
     state = world.state
     assert not any((state.jobs, state.tasks, state.workunits, state.idempotency))
     with pytest.raises(WorkunitNotFound):

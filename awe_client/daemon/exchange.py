@@ -161,7 +161,8 @@ class ExchangeLoop:
             server = self._servers.current
             await self._disk.look(self._disk_s)
             try:
-                client = await server.register_client(self._port.profile())
+                await self._servers.awake(server, self._lease_s)
+                client = await server.register_client(self._port.profile(), timeout_s=self._margin_s)
             except AweError as exc:
                 if not exc.retryable and not self._port.holds():
                     raise
@@ -213,6 +214,11 @@ class ExchangeLoop:
     def _disk_s(self) -> float:
         """So long an exchange waits for the disk at most: else our leases would run out."""
         return self._lease_s / 6
+
+    @property
+    def _margin_s(self) -> float:
+        """So long a reply may take beyond the wait that was asked for."""
+        return min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
 
     # --- exchanges -------------------------------------------------------------------------------
 
@@ -302,11 +308,10 @@ class ExchangeLoop:
 
     async def _send(self, request: RequestMessage) -> ReplyMessage:
         server = self._servers.current
-        margin_s = min(REPLY_MARGIN_S, max(self._lease_s / 3, 1.0))
         try:
             await self._servers.awake(server, self._lease_s)
             reply = await server.exchange(
-                self._root.client_id, request, timeout_s=float(request["wait_s"]) + margin_s
+                self._root.client_id, request, timeout_s=float(request["wait_s"]) + self._margin_s
             )
         except AweError as exc:
             exc.fields["server"] = server

@@ -18,14 +18,21 @@ class ClientCalls:
 
     _transport: Transport
 
-    async def register_client(self, profile: Mapping[str, Any]) -> Registered:
+    async def register_client(
+        self, profile: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> Registered:
         """Register a client and return it as it is now known; the server may have given it an id.
 
         Repeatable: the same id and incarnation again is the same registration.
         """
         content = orjson.dumps(profile)
         client = await self._transport.call(
-            "POST", "/client", content=content, headers=_JSON, repeatable=bool(profile.get("id"))
+            "POST",
+            "/client",
+            content=content,
+            headers=_JSON,
+            repeatable=bool(profile.get("id")),
+            timeout_s=timeout_s,
         )
         return view(Registered, client)
 

@@ -217,6 +217,18 @@ async def test_a_second_server_is_tried_when_the_first_is_away(
     assert await task == 0
 
 
+async def test_a_second_server_is_tried_soon_when_the_first_takes_requests_and_never_answers(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that is stopped, say: a registration is no transfer, which may be silent for a minute."""
+    monkeypatch.setattr("awe_client.daemon.exchange.REPLY_MARGIN_S", 0.2)
+    with socket.socket() as hung:
+        hung.bind(("127.0.0.1", 0))
+        hung.listen()
+        start(servers=(f"http://127.0.0.1:{hung.getsockname()[1]}", server.url), transfer_timeout_s=60.0)
+        await server.until(lambda: bool(server.profiles), 20.0)
+
+
 @pytest.mark.parametrize("away", ["refused", "503"])
 async def test_Q_03_the_pauses_grow_while_no_server_answers(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, away: str

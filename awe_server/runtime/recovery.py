@@ -9,6 +9,7 @@ silently.
 import asyncio
 import gc
 import logging
+import re
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from shared_models.states import JobState, WorkunitState
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_JID = re.compile(r"\d{1,18}", re.ASCII)
 
 BATCH = 500  #: ids in one question to the store
 FIRST_RETRY_S = 0.1
@@ -116,11 +119,23 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
         await store.commit(marks)
     for effect in await deletions.left_over(store):
         state.emit(effect)
+    await _raise_job_numbers(store, state)
     log.info(
         "state_read",
         extra={"jobs": len(state.jobs), "tasks": len(state.tasks), "workunits": len(state.workunits)},
     )
     return state
+
+
+async def _raise_job_numbers(store: Store, state: State) -> None:
+    """See that no job gets the number of one that is stored: the counter may be lost, or be an older one."""
+    numbers = await store.count_by("jobs", "jid")  # also those of jobs that have ended; read from the index
+    given = max((int(jid) for jid in numbers if _JID.fullmatch(jid)), default=0)
+    state.last_jid = max(state.last_jid, given)
+    stored = await meta_document(store, "counters", "jid", int)
+    if given > (stored["jid"] if stored else 0):
+        log.warning("job_numbers_raised", extra={"jid": given})
+        state.changes.counters = True
 
 
 async def survey(store: Store, settings: Settings, context: Callable[[], Context]) -> list[str]:

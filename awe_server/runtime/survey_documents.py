@@ -45,7 +45,7 @@ _SWEEP = Remedy.SWEEP, "left of what was removed; a running server sweeps it awa
 _SHOWN = Remedy.SHOWN, "only what is shown is wrong, of the work nothing is lost"
 _BACKUP = Remedy.BACKUP, "restore a backup of it"
 
-_JOB_KEYS = ("id", "state", "_jid", "remaintasks", "task_names", "notes")
+_JOB_KEYS = ("id", "state", "jid", "_jid", "remaintasks", "task_names", "notes")
 _TASK_KEYS = (
     "id", "jobid", "task_name", "index", "state", "dependsOn", "totalwork", "remainwork", "generation",
     "fresh_rank", "first_attempt", "max_attempt", "_is_cut",
@@ -291,7 +291,7 @@ def _job(job: Document, tasks: Sequence[Document]) -> Iterator[Finding]:
 
 
 def _has_number(job: Document) -> bool:
-    return is_whole(job.get("_jid"))
+    return is_whole(job.get("_jid")) and job.get("jid") == str(job["_jid"])
 
 
 def _client(client: Document, known: _Known) -> Iterator[Finding]:
@@ -315,5 +315,4 @@ def _numbers(counters: Document, known: _Known) -> Iterator[Finding]:
             advice = Remedy.NUMBER, "name these jobs by their ids"
             yield f"job number {jid} was given {times} times", advice
     if jids and max(jids) > counters["jid"]:
-        words = f"set jid of the document 'counters' of the collection meta to {max(jids)}"
-        yield f"the last job number is {counters['jid']}, {max(jids)} was given", (Remedy.NUMBER, words)
+        yield f"the last job number is {counters['jid']}, {max(jids)} was given", _START

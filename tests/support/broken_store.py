@@ -35,8 +35,17 @@ DAMAGES = (
     Damage("jobs", "done", "", {"state": "dancing"}, r"makes no sense \(ValueError: 'dancing'"),
     Damage("jobs", "runs", "", {"state": None}, r"makes no sense \(ValueError: None", lines=2),
     Damage("jobs", "done", "", {"_jid": None}, r"job .*: makes no sense \(_jid\) -> restore a backup of it"),
-    Damage("jobs", "done", "", {"_jid": 10_002}, r"job number 10002 was given 2 times"),
-    Damage("jobs", "done", "", {"_jid": 99_999}, r"last job number is 10005, 99999 was given -> set jid"),
+    Damage("jobs", "done", "", {"jid": "10002", "_jid": 10_002}, r"job number 10002 was given 2 times"),
+    Damage(
+        "jobs", "done", "", {"_jid": 10_002}, r"job .*: makes no sense \(_jid\) -> restore a backup of it"
+    ),
+    Damage(
+        "jobs",
+        "done",
+        "",
+        {"jid": "99999", "_jid": 99_999},
+        r"number is 10005, 99999 was given -> the server",
+    ),
     Damage(
         "jobs", "gone", "", None, r"task .* its job .* is not stored -> left of what was removed", lines=3
     ),
@@ -96,7 +105,7 @@ DAMAGES = (
     Damage("clients", "", "", {"Status": "asleep"}, r"makes no sense \(ValueError: 'asleep'"),
     Damage("nodes", "runs", "", {"job": NOBODY}, rf"made for job {NOBODY}, which is not stored -> left of"),
     Damage(
-        "meta", "", "counters", {"jid": 10_001}, r"last job number is 10001, 10005 was given -> set jid of"
+        "meta", "", "counters", {"jid": 10_001}, r"last job number is 10001, 10005 was given -> the server"
     ),
 )
 

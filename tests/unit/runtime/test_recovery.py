@@ -281,6 +281,32 @@ async def test_X_10_a_row_of_a_foreign_id_keeps_only_its_job_back_and_is_named(
     await again.engine.stop()
 
 
+@pytest.mark.parametrize("counters", [None, {"id": "counters", "jid": 10_001}], ids=["gone", "behind"])
+@pytest.mark.parametrize("highest", ["99999", "100000"])
+async def test_no_job_gets_the_number_of_one_that_has_ended(
+    counters: dict[str, Any] | None, highest: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = await Workshop().start()
+    jobs = [await shop.submit(task()) for _ in range(4)]
+    await shop.engine.stop()
+    await shop.store.open()
+    for id, jid in zip(jobs, ["9", "99998", highest, "odd"], strict=True):
+        document = await shop.store.get("jobs", id) or {}
+        changed = {"jid": jid, "_jid": int(jid) if jid.isdigit() else 0, "state": "deleted"}
+        await shop.store.commit([Put("jobs", {**document, **changed})])
+    await shop.store.commit([Put("meta", counters) if counters else Delete("meta", "counters")])
+    with caplog.at_level(logging.WARNING):
+        again = await Workshop(shop.store, shop.hands).start()
+    assert [r.__dict__["jid"] for r in caplog.records if r.message == "job_numbers_raised"] == [int(highest)]
+    assert await again.engine.get("meta", "counters") == {"id": "counters", "jid": int(highest)}
+    new = again.engine.state.jobs[await again.submit(task())]
+    assert new.jid == int(highest) + 1
+    caplog.clear()
+    once_more = await again.again()
+    assert not [r for r in caplog.records if r.message == "job_numbers_raised"]
+    await once_more.engine.stop()
+
+
 async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:
     shop = await Workshop().start()
     await shop.submit(task("0"), *(task(str(i), dependsOn=["0"], totalwork=8) for i in range(1, 40)))

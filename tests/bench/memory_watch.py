@@ -1,12 +1,10 @@
-"""What watching the memory of running commands costs. One JSON line per case.
+"""What watching the memory of running commands costs.
 
 The commands are `sleep`s: what a look costs depends on how many processes there are, not on what they do.
-The share is that of one core, at the usual pace of looks. Run as
-`python -m tests.bench.memory_watch --commands 1 16 64 --others 2000`.
+The share is that of one core, at the usual pace of looks.
 """
 
 import argparse
-import json
 import os
 import signal
 import time
@@ -14,8 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from awe_client.daemon.memory import EVERY_S, MemoryWatch, share_of
+from tests.bench.harness.figure import Figure, Row
 
 MIB = 2**20
+LARGE_MIB = 256
+
+FIGURE = Figure("memory_watch", 0, "CPU of looking at the memory of running commands")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--commands", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument(
+        "--others", type=int, nargs="+", default=[0, 1000], help="processes that are nobody's"
+    )
+    parser.add_argument("--looks", type=int, default=100)
 
 
 @contextmanager
@@ -30,7 +40,7 @@ def sleeping(count: int) -> Iterator[list[int]]:
             os.waitpid(pid, 0)
 
 
-def measure(commands: int, others: int, looks: int) -> dict[str, float]:
+def look_costs(commands: int, others: int, looks: int) -> dict[str, float | str]:
     """CPU of the first look, which has to sort every process of the machine, and of those after it."""
     with sleeping(commands) as pids, sleeping(others):
         watch = MemoryWatch({pid: number for number, pid in enumerate(pids)}.get)
@@ -43,16 +53,14 @@ def measure(commands: int, others: int, looks: int) -> dict[str, float]:
             watch.look()
         each = (time.process_time() - first) / looks
     return {
-        "commands": commands,
-        "other_processes": others,
-        "first_look_ms": round((first - began) * 1e3, 2),
-        "look_ms": round(each * 1e3, 3),
-        "core_share_percent": round(each / EVERY_S * 100, 3),
-        "us_per_command_and_look": round(each / commands * 1e6, 1),
+        "first_look_ms": (first - began) * 1e3,
+        "look_ms": each * 1e3,
+        "core_percent": each / EVERY_S * 100,
+        "us_per_command_and_look": each / commands * 1e6,
     }
 
 
-def measure_close(mib: int) -> dict[str, float]:
+def close_look_ms(mib: int) -> float:
     """The close look at one process that is above its limit by its counters."""
     data = b"x" * (mib * MIB)
     began = time.process_time()
@@ -60,23 +68,16 @@ def measure_close(mib: int) -> dict[str, float]:
     took = time.process_time() - began
     assert share is not None
     assert share >= len(data)
-    return {"process_mib": mib, "close_look_ms": round(took * 1e3, 2)}
+    return took * 1e3
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commands", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument(
-        "--others", type=int, nargs="+", default=[0, 1000], help="processes that are nobody's"
-    )
-    parser.add_argument("--looks", type=int, default=100)
-    options = parser.parse_args()
+def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
     for others in options.others:
         for commands in options.commands:
-            print(json.dumps(measure(commands, others, options.looks)), flush=True)
-    print(json.dumps(measure_close(256)), flush=True)
+            case = f"{commands} commands, {others} other processes"
+            yield {"case": case, **look_costs(commands, others, options.looks)}
+    yield {"case": f"close look at {LARGE_MIB} MiB", "close_look_ms": close_look_ms(LARGE_MIB)}
 
 
 if __name__ == "__main__":
-    main()
+    FIGURE.main(measure, arguments)

@@ -57,7 +57,7 @@ def counted_from(counter: MongoCounter, site: Site) -> Callable[[], float]:
 
 
 def counted(mongo: MongoServer, batches: int, size: int) -> dict[str, float | str]:
-    """Commands for each batch, those of the submission included; the last exchange only reports, and counts."""
+    """Commands for each batch, with those of the submission; the last exchange only reports, and counts."""
     address = urlsplit(mongo.url())
     options = "directConnection=true"  # else the driver would go on to the address that the server tells it
     with (

@@ -1,11 +1,11 @@
-"""How fast files are indexed and stored: python -m tests.bench.records_scan [MB] (default 200)."""
+"""How fast files are indexed, hashed, stored and merged, in megabytes a second."""
 
+import argparse
 import asyncio
 import hashlib
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from awe_server.data.blobs import BlobStore
 from awe_server.data.build import build_index
 from awe_server.data.merge import merge
 from shared_models.limits import MIB
+from tests.bench.harness.figure import Figure, Row
 from tests.unit.data.samples import READS
 
 SAM_LINE = b"r1\t0\tchr1\t100\t60\t100M\t*\t0\t0\t" + b"ACGT" * 25 + b"\t" + b"IIII" * 25 + b"\tNM:i:0\n"
@@ -25,48 +26,58 @@ SAMPLES = {
     "sam": SAM_LINE * 400,
     "text": (b"x" * 80 + b"\n") * 1000,
 }
+PARTS = 100  #: that are merged
+
+FIGURE = Figure("records_scan", 0, "Indexing, hashing, storing and merging a file")
 
 
-def report(what: str, size: int, work: Callable[[], object]) -> None:
-    """Print how long something took and the bytes per second."""
-    before = time.perf_counter()
-    result = work()
-    took_s = time.perf_counter() - before
-    print(f"{what:32} {took_s:8.3f} s {size / took_s / 1e6:10.0f} MB/s   {result}")
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bytes", type=int, default=200_000_000, help="of the file")
 
 
-async def _chunks(data: bytes, size: int) -> AsyncIterator[bytes]:
+def timed(case: str, size: int, work: Callable[[], object]) -> Row:
+    """How many megabytes a second some work does."""
+    began = time.perf_counter()
+    work()
+    took_s = time.perf_counter() - began
+    return {"case": case, "seconds": took_s, "mb_per_s": size / took_s / 1e6}
+
+
+async def _chunks(size: int) -> AsyncIterator[bytes]:
+    data = b"x" * 65_536
     for _ in range(size // len(data)):
         yield data
 
 
-def main() -> None:
-    """Measure everything once."""
-    size = int(sys.argv[1] if len(sys.argv) > 1 else 200) * 1_000_000
-    with tempfile.TemporaryDirectory() as folder:
-        for name, sample in SAMPLES.items():
-            path = Path(folder) / "sample"
+def _hash(algorithm: str, size: int) -> None:
+    digest, block = hashlib.new(algorithm), b"x" * MIB
+    for _ in range(size // MIB):
+        digest.update(block)
+
+
+def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
+    size = options.bytes
+    with tempfile.TemporaryDirectory(prefix="awe-bench-") as name:
+        folder = Path(name)
+        for kind_of_file, sample in SAMPLES.items():
+            path = folder / "sample"
             path.write_bytes(sample * (size // len(sample)))
             for kind in ("record", "chunkrecord", "line"):
-                report(f"{name}: {kind}", size, partial(build_index, path, kind, name))
-        block = b"x" * MIB
+                yield timed(f"{kind_of_file}: {kind}", size, partial(build_index, path, kind, "sample"))
         for algorithm in ("md5", "sha256"):
-            report(algorithm, 500 * MIB, partial(_hash, algorithm, block))
-        store = BlobStore(Path(folder) / "blobs", 0)
-        report("upload", size, lambda: asyncio.run(store.add(_chunks(b"x" * 65_536, size), "n"))[1].size)
-        parts = [Path(folder) / f"part{number}" for number in range(100)]
+            yield timed(algorithm, size, partial(_hash, algorithm, size))
+        store = BlobStore(folder / "blobs", 0)
+        yield timed("upload", size, lambda: asyncio.run(store.add(_chunks(size), "n")))
+        parts = [folder / f"part{index}" for index in range(PARTS)]
         for part in parts:
-            part.write_bytes(b"x" * (size // 100))
-        name = store.new_name("n")
-        report("merge of 100 parts", size, lambda: merge(parts, 0, store.writer(name), store.path(name)).size)
-
-
-def _hash(algorithm: str, block: bytes) -> str:
-    digest = hashlib.new(algorithm)
-    for _ in range(500):
-        digest.update(block)
-    return ""
+            part.write_bytes(b"x" * (size // PARTS))
+        merged = store.new_name("n")
+        yield timed(
+            f"merge of {PARTS} parts",
+            size,
+            lambda: merge(parts, 0, store.writer(merged), store.path(merged)),
+        )
 
 
 if __name__ == "__main__":
-    main()
+    FIGURE.main(measure, arguments)

@@ -1,9 +1,7 @@
-"""Scheduler CPU per workunit for checkout + report, in batches, documents included and excluded.
+"""Scheduler CPU per workunit for checkout + report, in batches, documents included and excluded."""
 
-Run: .venv/bin/python -m tests.bench.scheduler_hot [workunits] [batch]
-"""
-
-import sys
+import argparse
+from collections.abc import Iterator
 from itertools import count
 from time import process_time
 
@@ -12,12 +10,20 @@ from awe_server.scheduler.exchange import exchange
 from awe_server.scheduler.state import Context
 from shared_models.ids import ClientId
 from shared_models.messages import ExchangeRequest, Report
+from tests.bench.harness.figure import Figure, Row
 from tests.builders import PLENTY, World, a_job
 
 CLIENTS = 100
 
+FIGURE = Figure("scheduler_hot", 0, "The scheduler alone: CPU for the checkout and report of a workunit")
 
-def run(total: int, batch: int, *, with_documents: bool) -> float:
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=200_000, help="workunits")
+    parser.add_argument("--batch", type=int, default=64)
+
+
+def workunit_us(total: int, batch: int, *, with_documents: bool) -> float:
     """Microseconds per workunit: one exchange reports a batch and takes the next."""
     world = World()
     for i in range(CLIENTS):
@@ -46,16 +52,11 @@ def run(total: int, batch: int, *, with_documents: bool) -> float:
     return spent / total * 1e6
 
 
-def main() -> None:
-    """Print both measurements."""
-    total = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    batch = int(sys.argv[2]) if len(sys.argv) > 2 else 64
+def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
     for with_documents in (False, True):
-        us = run(total, batch, with_documents=with_documents)
-        print(
-            f"batch {batch}, documents {'built' if with_documents else 'not built'}: {us:.1f} µs per workunit"
-        )
+        cpu_us = workunit_us(options.count, options.batch, with_documents=with_documents)
+        yield {"case": f"documents {'built' if with_documents else 'not built'}", "cpu_us": cpu_us}
 
 
 if __name__ == "__main__":
-    main()
+    FIGURE.main(measure, arguments)

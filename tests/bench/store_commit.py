@@ -1,13 +1,10 @@
-"""How many workunits a store commits per second, in batches as the engine writes them. JSON lines out.
+"""How many workunits a store commits per second, in batches as the engine writes them.
 
-Each workunit is put twice: first as checked out, then as completed. Run as
-`python -m tests.bench.store_commit --url sqlite --batch 256 --puts 100000`.
+Each workunit is put twice: first as checked out, then as completed.
 """
 
 import argparse
 import asyncio
-import json
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,9 +12,21 @@ from pathlib import Path
 
 from awe_server.store.base import Document, Operation, Put
 from awe_server.store.open import open_store
+from tests.bench.harness.figure import Figure, Row, percentile
+from tests.bench.harness.machine import file_system
 
 CLIENT = "c1b2c3d4-aaaa-bbbb-cccc-ddddeeeeffff"
 JOB = "0b6f3c52-7d1e-4c55-8f3e-2f8b0f3f7a11"
+
+FIGURE = Figure("store_commit", 0, "Workunits committed by a store, in batches as the engine writes them")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url", default="sqlite", help="as awe-server's --store; a fresh sqlite file by default"
+    )
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 256, 512], help="puts of a commit")
+    parser.add_argument("--puts", type=int, default=100_000, help="puts in all, for each batch size")
 
 
 def workunit(rank: int, state: str) -> Document:
@@ -55,48 +64,38 @@ def batches(puts: int, size: int) -> Iterator[list[Operation]]:
             yield [Put("workunits", workunit(rank, state)) for rank in ranks]
 
 
-async def measure(url: str, folder: Path, puts: int, size: int) -> dict[str, object]:
+async def commit_all(url: str, folder: Path, puts: int, size: int) -> dict[str, float | str]:
     """Commit them all, one batch after the other."""
     store = open_store(url, folder)
     await store.open()
     prepared = list(batches(puts, size))
-    took_s: list[float] = []
+    count = sum(map(len, prepared))
+    took_ms: list[float] = []
     cpu_s = time.process_time()
     for batch in prepared:
-        started = time.perf_counter()
+        began = time.perf_counter()
         await store.commit(batch)
-        took_s.append(time.perf_counter() - started)
+        took_ms.append((time.perf_counter() - began) * 1e3)
     cpu_s = time.process_time() - cpu_s
     await store.close()
-    took_s.sort()
     return {
-        "bench": "store_commit",
         "store": store.name.partition(":")[0],
-        "batch": size,
-        "puts": sum(map(len, prepared)),
-        "puts_per_s": round(sum(map(len, prepared)) / sum(took_s)),
-        "cpu_us_per_put": round(cpu_s / sum(map(len, prepared)) * 1e6, 2),
-        "commit_p50_ms": round(statistics.median(took_s) * 1e3, 2),
-        "commit_p99_ms": round(took_s[int(len(took_s) * 0.99)] * 1e3, 2),
-        "commit_max_ms": round(took_s[-1] * 1e3, 2),
+        "puts": count,
+        "puts_per_s": count / sum(took_ms) * 1e3,
+        "cpu_us_per_put": cpu_s / count * 1e6,
+        "commit_p50_ms": percentile(took_ms, 50),
+        "commit_p99_ms": percentile(took_ms, 99),
+        "commit_max_ms": max(took_ms),
+        "fs": file_system(folder),
     }
 
 
-def main() -> None:
-    """Measure once for each batch size."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--url", default="sqlite", help="as awe-server's --store; a fresh sqlite file by default"
-    )
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 256, 512], help="puts of a commit")
-    parser.add_argument("--puts", type=int, default=100_000, help="puts in all, for each batch size")
-    parser.add_argument("--dir", type=Path, help="where the sqlite file goes (default: the temporary folder)")
-    options = parser.parse_args()
+def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
     for size in options.batch:
-        with tempfile.TemporaryDirectory(dir=options.dir) as folder:
+        with tempfile.TemporaryDirectory(prefix="awe-bench-") as folder:
             puts = min(options.puts, 4_000 * size)
-            print(json.dumps(asyncio.run(measure(options.url, Path(folder), puts, size))), flush=True)
+            yield {"case": f"batch {size}", **asyncio.run(commit_all(options.url, Path(folder), puts, size))}
 
 
 if __name__ == "__main__":
-    main()
+    FIGURE.main(measure, arguments)

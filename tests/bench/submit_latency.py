@@ -8,6 +8,7 @@ from tests.bench.harness.figure import Figure, Goal, Row, percentile
 from tests.bench.harness.http import Line
 from tests.bench.harness.load import array
 from tests.bench.harness.site import Site
+from tests.bench.peers import PEERS
 
 WARM = 10  #: jobs before the first that counts
 
@@ -24,6 +25,9 @@ FIGURE = Figure(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=200, help="jobs, one after the other")
+    parser.add_argument(
+        "--peers", nargs="*", choices=sorted(PEERS), default=["celery_in_memory", "hyperqueue"]
+    )
 
 
 def one(line: Line) -> float:
@@ -37,6 +41,8 @@ def one(line: Line) -> float:
 
 
 def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
+    for name in options.peers:
+        yield {"case": name, **PEERS[name].latency(options.count)}
     with Site() as site, Line(site.port) as line:
         client = site.start_client()
         for _ in range(WARM):

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +41,11 @@ class Peer:
             return self._found(mode, count, redis.environment)
 
     def _found(self, mode: str, count: int, environment: Mapping[str, str]) -> dict[str, float | str]:
-        with output_folder() as folder:
+        with output_folder() as folder, tempfile.TemporaryDirectory(prefix="awe-bench-") as scratch:
             done = subprocess.run(
                 [str(packages.python()), str(SCRIPTS / f"{self.script}_run.py"), mode, str(count)],
                 cwd=folder,
-                env={**os.environ, **environment, "PYTHONPATH": str(SCRIPTS)},
+                env={**os.environ, **environment, "PYTHONPATH": str(SCRIPTS), "BENCH_SCRATCH": scratch},
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE_S,

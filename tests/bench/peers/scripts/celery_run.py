@@ -12,8 +12,8 @@ from measuring import arguments, latency, throughput, until
 mode, count = arguments()
 store = redis.Redis.from_url(os.environ["BENCH_REDIS"])
 worker = subprocess.Popen(
-    [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-P", "prefork", "-c", "2", "-l", "WARNING",
-     "--without-gossip", "--without-mingle", "--without-heartbeat"],
+    [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-P", "prefork", "-c", "2",
+     "-l", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat"],
     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
 )  # fmt: skip
 

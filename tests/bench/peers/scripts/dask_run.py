@@ -1,15 +1,15 @@
 """dask.distributed: a scheduler and two workers of one thread. `dask_run.py throughput|latency COUNT`."""
 
+import os
 import subprocess
 import sys
-import tempfile
 
 from distributed import Client, wait
-from measuring import arguments, latency, throughput
 from functions import run_true_once
+from measuring import arguments, latency, throughput
 
 mode, count = arguments()
-folder = tempfile.mkdtemp(prefix="awe-bench-dask-")
+folder = os.environ["BENCH_SCRATCH"]
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 file = f"{folder}/scheduler.json"
 

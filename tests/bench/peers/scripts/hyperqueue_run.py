@@ -5,7 +5,6 @@ folder. `hyperqueue_run.py throughput|latency COUNT`.
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from hyperqueue import Client, Job
 from measuring import arguments, latency, throughput, until
 
 mode, count = arguments()
-home = tempfile.mkdtemp(prefix="awe-bench-hq-")
-folder = f"{home}/hq"
+folder = f"{os.environ['BENCH_SCRATCH']}/hq"
 os.makedirs(folder)
 NODE = str(Path(__file__).with_name("hyperqueue_node.py"))
 started: "list[subprocess.Popen[str]]" = []

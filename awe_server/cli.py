@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from awe_server import app as composition
-from awe_server.data.check import Report, advice, check_files
+from awe_server.data.check import Report, advice, check_files, removals
 from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
@@ -28,7 +28,7 @@ from awe_server.settings import Settings
 from awe_server.store.base import Collection, Store, require_lead
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.open import open_store
-from shared_models.errors import AweError
+from shared_models.errors import AweError, LeadInDoubt
 
 cli = typer.Typer(
     name="awe-server", no_args_is_help=True, add_completion=False,
@@ -162,6 +162,10 @@ def _with_store(settings: Settings, action: Callable[[Store], Awaitable[int]]) -
     except AweError as exc:
         print(f"awe-server: {exc.message}", file=sys.stderr)
         code = 1
+    except OSError as exc:
+        where = f"{exc.filename}: " if exc.filename else ""
+        print(f"awe-server: {where}{exc.strerror or exc}", file=sys.stderr)
+        code = 1
     raise typer.Exit(code)
 
 
@@ -182,7 +186,11 @@ async def _check(store: Store, settings: Settings, *, repair: bool, as_json: boo
         problems.append(f"files were not compared with documents: {exc.message}")
     await store.commit([])  # what was seen is true only if no other server has led meanwhile
     if repair and report is not None:
-        await asyncio.to_thread(repair_files, folder, report, partial(require_lead, store))
+        try:
+            await asyncio.to_thread(repair_files, folder, report, partial(require_lead, store))
+        except LeadInDoubt as exc:
+            _tell_stopped(store.name, report, exc.message, as_json=as_json)
+            return 1
     _tell(store.name, folder, problems, report, as_json=as_json)
     return 0 if report is not None and report.is_sound and not problems else 1
 
@@ -201,6 +209,22 @@ def _tell(name: str, folder: Path, problems: list[str], report: Report | None, *
         print(f"{name}: sound")
     if report is not None and report.is_sound:
         print(f"{folder}: sound: {report.nodes} nodes, {report.files} files, {report.bytes} bytes")
+
+
+def _tell_stopped(name: str, report: Report, reason: str, *, as_json: bool) -> None:
+    """What was removed by then. Whatever else was found may not be true any more."""
+    wanted = removals(report)
+    done = [problem for problem in wanted if problem.removed or problem.files_removed]
+    removed = sum(problem.removed for problem in wanted)
+    message = f"--repair stopped after {removed} of {len(wanted)} removals: {reason}"
+    if as_json:
+        files = asdict(replace(report, problems=done, spoilt={}))
+        shown = {"store": name, "sound": False, "problems": [message], "nodes": files}
+        print(orjson.dumps(shown).decode())
+    else:
+        for problem in done:
+            print(problem)
+    print(f"awe-server: {message}", file=sys.stderr)
 
 
 async def _export(store: Store) -> int:

@@ -55,10 +55,12 @@ class Problem:
     node: str
     detail: str
     removed: bool = False
+    files_removed: int = 0  #: of a folder, also if the rest of it is still there
 
     def __str__(self) -> str:
         about = f" (node {self.node})" if self.node else ""
-        end = "; removed" if self.removed else ""
+        end = f"; {self.files_removed} of its files were removed" if self.files_removed else ""
+        end = "; removed" if self.removed else end
         return f"{self.kind} {self.path}{about}: {self.detail}{end}"
 
 
@@ -110,25 +112,35 @@ async def check_files(root: Path, documents: AsyncIterable[Document]) -> Report:
 
 
 def repair(root: Path, report: Report, require_lead: Callable[[], object]) -> None:
-    """Remove what no document names; what was removed is marked so.
+    """Remove what no document names; what was removed is marked so, what cannot be says why.
 
     `require_lead` raises before a removal once the documents may be another server's.
     """
-    for problem in report.problems:
-        if problem.kind not in _REMOVABLE:
-            continue
-        path = root / problem.path
-        if path.is_dir() and not path.is_symlink():
-            for entry in list(walk(path)):
-                require_lead()
-                Path(entry.path).unlink(missing_ok=True)
+    for problem in removals(report):
+        try:
+            _remove(root / problem.path, problem, require_lead)
+        except OSError as exc:
+            problem.detail += f"; cannot be removed: {exc.strerror}"
+
+
+def removals(report: Report) -> list[Problem]:
+    """What `repair` removes, or has removed."""
+    return [problem for problem in report.problems if problem.kind in _REMOVABLE]
+
+
+def _remove(path: Path, problem: Problem, require_lead: Callable[[], object]) -> None:
+    if path.is_dir() and not path.is_symlink():
+        for entry in list(walk(path)):
             require_lead()
-            shutil.rmtree(path)
-        else:
-            require_lead()
-            path.unlink(missing_ok=True)
-        fsync_folder(path.parent)
-        problem.removed = True
+            Path(entry.path).unlink(missing_ok=True)
+            problem.files_removed += 1
+        require_lead()
+        shutil.rmtree(path)
+    else:
+        require_lead()
+        path.unlink(missing_ok=True)
+    fsync_folder(path.parent)
+    problem.removed = True
 
 
 class _Check:

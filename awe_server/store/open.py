@@ -1,5 +1,6 @@
 """Pick the store that a URL names."""
 
+import os
 from pathlib import Path
 
 from awe_server.store.base import Store
@@ -12,10 +13,11 @@ def open_store(url: str, data_dir: Path, *, must_exist: bool = False) -> Store:
     """Build the store of a `--store` value; the caller opens it.
 
     `must_exist`: it is only looked at, so documents that cannot be read keep it from nothing. Raises
-    BadRequest if the value names no store, or (`must_exist`) a directory that has no database yet.
+    BadRequest if the value names no store, or (`must_exist`) a directory that has no database yet, OSError
+    if that cannot be seen.
     """
     if url in ("", "sqlite"):
-        if must_exist and not any(data_dir.glob("awe.sqlite*")):
+        if must_exist and not _has_database(data_dir):
             raise BadRequest(
                 f"there is no database in {data_dir}; name the server's --data directory, or its --store"
             )
@@ -28,3 +30,10 @@ def open_store(url: str, data_dir: Path, *, must_exist: bool = False) -> Store:
         return MemoryStore()
     scheme = url.partition(":")[0]
     raise BadRequest(f"no store for '{scheme}': expected sqlite, mongodb://…, mongodb+srv://… or memory:")
+
+
+def _has_database(folder: Path) -> bool:
+    try:
+        return any(name.startswith("awe.sqlite") for name in os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return False

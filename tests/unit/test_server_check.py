@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -130,17 +132,82 @@ def test_nothing_is_said_or_removed_once_another_server_took_over(
     assert theirs.exists()
 
 
-def test_a_doubt_that_begins_while_orphans_go_ends_that(
-    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_doubt_that_begins_while_orphans_go_ends_that_and_what_went_is_told(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
     orphans = [blob(data, made[0]).with_name(f"gone.{n}") for n in range(3)]
     for orphan in orphans:
         orphan.write_bytes(b"never acknowledged")
     monkeypatch.setattr(SqliteStore, "in_doubt", property(lambda _: not all(o.exists() for o in orphans)))
-    ended = check(data, "--repair")
+    ended = check(data, "--repair", *flags)
     assert ended.exit_code == 1
-    assert len(ended.stderr.splitlines()) == 1
-    assert sum(orphan.exists() for orphan in orphans) == 2
+    (left,) = [orphan for orphan in orphans if not orphan.exists()]
+    [stopped] = ended.stderr.splitlines()
+    assert stopped.startswith(
+        "awe-server: --repair stopped after 1 of 3 removals: Another server may lead by"
+    )
+    if flags:
+        shown = json.loads(ended.stdout)
+        assert shown["sound"] is False
+        assert shown["problems"] == [stopped.removeprefix("awe-server: ")]
+        assert [(p["path"], p["removed"]) for p in shown["nodes"]["problems"]] == [
+            (str(left.relative_to(data / "nodes")), True)
+        ]
+    else:
+        [line] = ended.stdout.splitlines()
+        assert line.startswith(f"orphan_blob {left.relative_to(data / 'nodes')}: ")
+        assert line.endswith("; removed")
+
+
+def test_a_doubt_in_the_middle_of_a_folder_tells_how_much_of_it_is_gone(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = data / "nodes" / "parts" / "nobody"
+    folder.mkdir(parents=True)
+    for n in range(3):
+        (folder / f"{n}.half").write_bytes(b"1")
+    monkeypatch.setattr(SqliteStore, "in_doubt", property(lambda _: len(list(folder.iterdir())) < 2))
+    ended = check(data, "--repair")
+    assert (ended.exit_code, len(list(folder.iterdir()))) == (1, 1)
+    assert "--repair stopped after 0 of 1 removals: " in ended.stderr
+    assert ended.stdout.splitlines() == [
+        "orphan_parts parts/nobody (node nobody): 3 files, 3 bytes; 2 of its files were removed"
+    ]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_what_cannot_be_removed_is_named_and_keeps_nothing_else_from_it(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    orphans = [blob(data, made[0]).with_name(f"gone.{n}") for n in range(3)]
+    for orphan in orphans:
+        orphan.write_bytes(b"never acknowledged")
+    unlink = Path.unlink
+
+    def refuses(path: Path, missing_ok: bool = False) -> None:
+        if path == orphans[1]:
+            raise OSError(number, os.strerror(number), str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    ended = check(data, "--repair")
+    assert (ended.exit_code, ended.stderr) == (1, "")
+    assert [orphan for orphan in orphans if orphan.exists()] == [orphans[1]]
+    [line] = [line for line in ended.stdout.splitlines() if orphans[1].name in line]
+    assert line.endswith(f"; cannot be removed: {os.strerror(number)}")
+
+
+@pytest.mark.parametrize("command", ["check", "export"])
+def test_what_the_system_refuses_is_one_line(
+    data: Path, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def refuses(store: SqliteStore, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
+
+    monkeypatch.setattr(SqliteStore, "scan", refuses)
+    ended = CliRunner().invoke(cli, [command, "--data", str(data)])
+    assert (ended.exit_code, ended.stderr) == (1, "awe-server: /somewhere/else: Permission denied\n")
 
 
 def test_indexes_of_files_elsewhere_are_read_and_damaged_ones_may_go(

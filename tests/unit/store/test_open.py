@@ -1,5 +1,6 @@
 """The value of --store names a store; nothing is connected or created yet."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,22 @@ async def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
     await made.open()
     await made.close()
     assert open_store("", tmp_path / "data", must_exist=True).name == made.name
+
+
+def test_a_directory_that_may_not_be_read_is_not_called_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuses)
+    monkeypatch.setattr("os.listdir", refuses)
+    with pytest.raises(PermissionError):
+        open_store("sqlite", tmp_path, must_exist=True)
+
+
+@pytest.mark.parametrize("name", ["file", "nothing"])
+def test_what_is_no_directory_has_no_database(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadRequest, match="there is no database in"):
+        open_store("sqlite", tmp_path / name, must_exist=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt
+from awe_client.daemon.places import Place
 from awe_client.daemon.progress import Meter
 
 
@@ -16,6 +17,7 @@ class Holding:
     machine: m.Machine
     step: asyncio.Task[m.Event] | None = None
     meter: Meter | None = None  #: of the step, if it moves files
+    place: Place | None = None  #: of the step, among those that move files
     command: int = 0  #: key in the executor
     image: str = ""  #: what the container engine knows the task's image by
     disk_was_full: bool = False  #: at some moment while its command ran; another attempt met it

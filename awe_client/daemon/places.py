@@ -7,7 +7,7 @@ is never a foreign host's, as long as there are two, so that what comes from our
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 Hosts = frozenset[str]
 
@@ -23,20 +23,29 @@ class Places:
         self._line: list[tuple[Hosts, asyncio.Future[None]]] = []  #: none of them fits now
 
     @contextlib.asynccontextmanager
-    async def take(self, hosts: Hosts, on_wait: Callable[[str], None]) -> AsyncIterator[None]:
+    async def take(self, hosts: Hosts, on_wait: Callable[[str], None]) -> AsyncIterator["Place"]:
         """Have a place, once there is one also at all of these foreign hosts.
 
         `on_wait` is told why there is none yet, and "" in the end.
         """
+        place = Place(self, hosts)
+        await place.enter(on_wait)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    async def enter(self, hosts: Hosts, on_wait: Callable[[str], None]) -> None:
+        """As `take`; `leave` must be called later."""
         if not self._fits(hosts):
             await self._wait(hosts, on_wait)
         else:
             self._count(hosts, 1)
-        try:
-            yield
-        finally:
-            self._count(hosts, -1)
-            self._call_up()
+
+    def leave(self, hosts: Hosts) -> None:
+        """Give a place to the next."""
+        self._count(hosts, -1)
+        self._call_up()
 
     async def _wait(self, hosts: Hosts, on_wait: Callable[[str], None]) -> None:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,8 +57,7 @@ class Places:
             if place.cancelled():
                 self._line.remove((hosts, place))
             else:
-                self._count(hosts, -1)  # it was given and not begun
-                self._call_up()
+                self.leave(hosts)  # it was given and not begun
             raise
         on_wait("")
 
@@ -84,3 +92,29 @@ class Places:
         if crowded:
             return f"this client moves {self._per_host} workunits' files from or to {crowded[0]} already"
         return "other workunits' files are moved first"
+
+
+class Place:
+    """One place, and who has it."""
+
+    def __init__(self, places: Places, hosts: Hosts) -> None:
+        self._places = places
+        self._hosts = hosts
+        self._is_taken = False
+
+    async def enter(self, on_wait: Callable[[str], None]) -> None:
+        """Have it, once it is there."""
+        await self._places.enter(self._hosts, on_wait)
+        self._is_taken = True
+
+    def leave(self) -> None:
+        """Have it no more; nothing if it was left before."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.leave(self._hosts)
+
+    async def aside(self, pause: Awaitable[object], on_wait: Callable[[str], None]) -> None:
+        """Let others have it during a pause."""
+        self.leave()
+        await pause
+        await self.enter(on_wait)

@@ -1,9 +1,10 @@
 """How far the transfers of an attempt's step are, for whoever asks why nothing seems to happen."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
+from awe_client.daemon.places import Place
 from awe_client.sdk.bodies import CountedBody, Progress
 
 
@@ -20,8 +21,11 @@ class Follower(Protocol):
 class Meter:
     """Adds up the files of one step. Files are told apart by any key; -1 stands for a size nobody knows."""
 
-    def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stage: str, place: Place | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.stage = stage  #: "fetching" or "pushing"
+        self._place = place  #: of the step, among those that move files
         self.waits_for = ""  #: why nothing moves, until something does
         self._reached = 0  #: bytes done, when it last said so
         self._clock = clock
@@ -52,6 +56,13 @@ class Meter:
         """Nothing moves now, and why; "" = it goes on."""
         self.waits_for = reason
         self._reached = max(self._reached, self.bytes_done)
+
+    async def stand_aside(self, pause: Awaitable[object]) -> None:
+        """Pause, and let others move their files meanwhile."""
+        if self._place is None:
+            await pause
+        else:
+            await self._place.aside(pause, self.waits)
 
     @property
     def seconds(self) -> float:

@@ -26,7 +26,7 @@ from awe_client.sdk.download_errors import OutOfReach
 from awe_client.sdk.http_source import worth_retrying
 from awe_client.sdk.threads import file_work
 from awe_client.sdk.work import LogName
-from shared_models.errors import AweError, LeaseLost, NotFound, ServerUnreachable
+from shared_models.errors import AweError, LeaseLost, NoSpace, NotFound, ServerUnreachable
 from shared_models.file_urls import is_file_url
 from shared_models.limits import MAX_ATTRIBUTES_BYTES, MAX_LOG_BYTES
 from shared_models.messages import OutputMessage
@@ -211,7 +211,9 @@ class Pusher:
                 self._servers.failed(server, exc)
                 log.info("push_retried", extra={"what": what, "error": str(exc)})
                 meter.waits(f"its {what} is {'not taken' if no_server else 'refused'} for now: {exc}")
-                await patience.wait(exc)
+                pause = patience.wait(exc)
+                # Room may come in hours; what is smaller, or goes elsewhere, need not wait for it.
+                await (meter.stand_aside(pause) if isinstance(exc, NoSpace) else pause)
             except OSError as exc:
                 raise StepError(
                     _at_fault(exc), f"cannot read what the command wrote: {exc.strerror}"

@@ -330,7 +330,7 @@ class Workshop:
         meter = holding.meter = Meter("pushing")
 
         async def push(_: Holding) -> m.Event:
-            meter = holding.meter = Meter("pushing")
+            meter = holding.meter = Meter("pushing", holding.place)
             outputs = await self._pusher.push_outputs(holding.attempt, meter) if instruction.outputs else []
             end = holding.machine.end
             await self._live_logs.end(holding.attempt.key)
@@ -357,7 +357,7 @@ class Workshop:
 
         async def run() -> m.Event:
             try:
-                async with bound:
+                async with bound as holding.place:
                     event: m.Event = await step(holding)
                     return event
             except StepError as exc:
@@ -375,7 +375,7 @@ class Workshop:
                 return m.StepFailed(Failure(FailureKind.NODE, _words(exc)))
 
         def over(task: asyncio.Task[m.Event]) -> None:
-            holding.step = holding.meter = None
+            holding.step = holding.meter = holding.place = None
             if not self._closing:
                 self._deliver(holding, stopped if task.cancelled() else task.result())
 

@@ -486,6 +486,20 @@ async def test_an_upload_waits_for_a_server_that_has_no_room(server: FakeServer,
     assert server.uploads[out["node"], work, 1] == b"x\n"
 
 
+async def test_an_upload_that_has_no_room_at_the_server_holds_up_no_other(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    """It may wait for hours; those that fit, and those that go elsewhere, need not."""
+    server.upload_answers = [refusal(507, "quota_exceeded", "9 of 9 bytes are taken", {"Retry-After": "60"})]
+    start(transfers=1)
+    [large] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    await server.until(lambda: not server.upload_answers)
+    out = server.output("out.txt")
+    [small] = await server.add_task(script=["echo y > out.txt"], outputs=[out])
+    assert (await server.result(small, 20.0))["outcome"] == "done"
+    assert large in server.leased
+
+
 async def test_what_an_upload_waits_for_is_told_until_the_server_takes_it(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,3 +114,46 @@ def test_hosts_are_those_of_strangers_and_never_tell_a_password() -> None:
         "s3://bucket/k", "", "http:///x",
     ]  # fmt: skip
     assert foreign_hosts(urls) == {"/a", "host.org:8080", "bucket"}
+
+
+async def test_who_stands_aside_gives_its_place_until_it_goes_on() -> None:
+    places, pause, goes_on = Places(1), asyncio.Event(), asyncio.Event()
+    said: list[str] = []
+
+    async def stand_aside() -> None:
+        async with places.take(frozenset(), said.append) as place:
+            await place.aside(pause.wait(), said.append)
+            goes_on.set()
+
+    aside = asyncio.ensure_future(stand_aside())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5), places.take(frozenset(), said.append):
+        pause.set()
+        await asyncio.sleep(0.01)
+        assert said == ["other workunits' files are moved first"]
+        assert not goes_on.is_set()
+    await asyncio.wait_for(aside, 5)
+    assert said[1:] == [""]
+
+
+@pytest.mark.parametrize("during", ["pause", "line"])
+async def test_who_is_sent_away_while_it_stands_aside_gives_back_what_it_has_and_no_more(during: str) -> None:
+    places, pause = Places(1), asyncio.Event()
+
+    async def stand_aside() -> None:
+        async with places.take(frozenset(), lambda _: None) as place:
+            await place.aside(pause.wait(), lambda _: None)
+
+    aside = asyncio.ensure_future(stand_aside())
+    await asyncio.sleep(0)
+    async with places.take(frozenset(), lambda _: None):
+        if during == "line":
+            pause.set()
+            await asyncio.sleep(0.01)
+        aside.cancel()
+        await asyncio.gather(aside, return_exceptions=True)
+        late = asyncio.ensure_future(stand_aside())
+        await asyncio.sleep(0.01)
+        assert not late.done()
+    pause.set()
+    await asyncio.wait_for(late, 5)

@@ -10,6 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # Tests wait and compute by turns: with this many at once two cores are always busy.
 WORKERS ?= 4
 
+# Of how many runs the benchmarks take medians.
+RUNS ?= 5
+
 # How long the soak goes on, and what decides over all that is random in it.
 SECONDS ?= 1800
 SEED ?= 1
@@ -56,9 +59,8 @@ coverage: $(STAMP) ## Line coverage of the rooms that must not have holes: at le
 	$(BIN)/coverage report --show-missing --skip-covered --include='awe_server/store/*' --fail-under=95
 	$(BIN)/coverage report --show-missing --skip-covered --include=awe_server/data/records.py --fail-under=95
 
-bench: $(STAMP) ## Run the measurements in tests/bench
-	@for script in tests/bench/[a-z]*.py; do echo "== $$script"; \
-		$(BIN)/python -m "tests.bench.$$(basename $$script .py)" || exit 1; done
+bench: $(STAMP) ## Measure every figure, RUNS=5 times each, beside its peers; write docs/benchmarks.md: hours, on a quiet machine
+	$(BIN)/python -m tests.bench --runs $(RUNS)
 
 soak: $(STAMP) ## Kill, stall and confuse a server under load for SECONDS=1800, and see that nothing is lost, doubled or growing
 	timeout --kill-after=30 $$(($(SECONDS) + 900)) $(BIN)/python -m tests.soak --seconds $(SECONDS) --clients 50 --seed $(SEED)

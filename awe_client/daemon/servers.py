@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 
 import httpx
@@ -48,6 +50,7 @@ class Servers:
         ]
         self._at = 0
         self.back = asyncio.Event()  #: set, and replaced, when one is reached again
+        self._back_at = -math.inf  #: when that was said, on the monotonic clock
         self._silent: set[AsyncAweClient] = set()  #: gave no answer last time
 
     @property
@@ -76,7 +79,14 @@ class Servers:
         return Patience(base_s=base_s, cap_s=cap_s, servers=len(self._clients), back=lambda: self.back)
 
     def reached(self) -> None:
-        """One answered after some did not: whoever waits for a server need not wait any longer."""
+        """One answered after some did not: whoever waits for a server need not wait any longer.
+
+        Of one that comes and goes that is said only so often: else nobody's pauses would ever grow.
+        """
+        now = time.monotonic()
+        if now - self._back_at < self.cap_s:
+            return
+        self._back_at = now
         self.back.set()
         self.back = asyncio.Event()
 

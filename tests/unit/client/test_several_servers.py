@@ -16,6 +16,8 @@ from shared_models.errors import (
     StoreUnavailable,
     Unavailable,
 )
+from tests.support.fake_server import FakeServer, refusal
+from tests.unit.client.conftest import MakeDaemon
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +110,40 @@ async def test_who_waits_for_a_server_goes_on_when_somebody_reached_it() -> None
     assert not again.done(), "once: what fails all the same waits as before"
     again.cancel()
     await servers.close()
+
+
+async def test_pauses_grow_although_a_server_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One exchange that works between those that fail says little of what somebody else waits for."""
+    servers = servers_of(1)
+    patience = servers.patience(base_s=0.001)
+    for failures in range(1, 6):
+        await patience.wait(AWAY)
+        assert patience.failures == (failures if failures < 3 else failures - 2)
+        if failures >= 2:
+            servers.reached()
+    monkeypatch.setattr("awe_client.daemon.servers.BACKOFF_CAP_S", 0.0)
+    servers.reached()
+    await patience.wait(AWAY)
+    assert patience.failures <= 1, "it was long there since it was said to be back"
+    await servers.close()
+
+
+async def test_an_internal_error_is_not_told_again_for_ever_by_a_server_that_comes_and_goes(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.servers.jittered_delay_s", lambda *_, **__: 0.05)
+    daemon = start()
+    server.upload_answers = [refusal(500, "internal", "broken")] * 10_000
+    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+
+    async def flap() -> None:
+        while True:
+            daemon._servers.reached()
+            await asyncio.sleep(0.01)
+
+    flapping = asyncio.ensure_future(flap())
+    assert (await server.result(work, 20.0))["kind"] == "output"
+    flapping.cancel()
 
 
 async def test_a_try_that_was_under_way_when_the_server_came_back_counts_as_the_first() -> None:

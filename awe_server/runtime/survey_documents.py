@@ -17,7 +17,7 @@ from awe_server.runtime.deletions import PREFIX
 from awe_server.scheduler.state import ACTIVE_JOBS, DONE_TASKS, ENDED_JOBS, RUNNING_TASKS
 from awe_server.scheduler.views import stored_ranks
 from awe_server.store.base import Document, Store
-from shared_models.ids import TaskId, make_task_id, make_workunit_id
+from shared_models.ids import JobId, TaskId, make_task_id, make_workunit_id
 from shared_models.states import ClientStatus, JobState, TaskState, WorkunitState
 
 MAX_LINES = 20  #: of one kind; what half a store lost is not told a line for each document
@@ -54,6 +54,8 @@ _TASK_NUMBERS = (
     "index", "totalwork", "remainwork", "generation", "fresh_rank", "first_attempt", "max_attempt",
 )  # fmt: skip
 
+_TASK_KINDS: dict[str, type] = {"jobid": str, "task_name": str, "dependsOn": list, "_is_cut": bool}
+
 #: What the job of a workunit may be.
 _JOB_OF_UNIT: dict[WorkunitState, frozenset[JobState]] = {
     WorkunitState.QUEUED: ACTIVE_JOBS,
@@ -79,6 +81,7 @@ class _Known:
     clients: dict[str, Document] = field(default_factory=dict)
     jobs: dict[str, Document] = field(default_factory=dict)
     tasks: dict[str, Document] = field(default_factory=dict)
+    odd: dict[str, list[str]] = field(default_factory=dict)  #: of tasks, what makes no sense
     ranks: defaultdict[str, _Ranks] = field(default_factory=lambda: defaultdict(_Ranks))
     held: Counter[str] = field(default_factory=Counter)  #: leases of each client
     going: set[str] = field(default_factory=set)  #: noted for deletion: nodes, and all that is of a job
@@ -90,6 +93,7 @@ async def survey_documents(store: Store) -> list[str]:
     known.clients = {document["id"]: document async for document in store.scan("clients")}
     known.jobs = {document["id"]: _slim(document, _JOB_KEYS) async for document in store.scan("jobs")}
     known.tasks = {document["id"]: _slim(document, _TASK_KEYS) async for document in store.scan("tasks")}
+    known.odd = {id: odd for id, task in known.tasks.items() if (odd := _odd_keys(task))}
     async for note in store.scan("meta"):
         if note["id"].startswith(PREFIX):
             known.going |= {*(note.get("node_ids") or ()), note.get("job") or ""}
@@ -172,7 +176,8 @@ def _workunit(unit: Document, known: _Known) -> Iterator[Finding]:
             return
         yield f"its {'task' if job else 'job'} is not stored", _removed(unit["jobid"]) if job else _SWEEP
         return
-    if job.get("state") not in tuple(JobState) or _odd_numbers(task):
+    if job.get("state") not in tuple(JobState) or task["id"] in known.odd:
+        known.held[unit["client"]] += unit["state"] == WorkunitState.CHECKOUT
         return  # of these it is told themselves
     is_live = job["state"] not in ENDED_JOBS
     again = _again(job, task["task_name"])
@@ -221,23 +226,26 @@ def _node(node: Document, known: _Known) -> Iterator[Finding]:
         yield f"was made for job {job_id}, which is not stored", _SWEEP
 
 
-def _odd_numbers(task: Document) -> list[str]:
-    return [key for key in _TASK_NUMBERS if not is_whole(task.get(key))]
+def _odd_keys(task: Document) -> list[str]:
+    """What a task lacks, or has as something that makes no sense; nothing else is told of it then."""
+    odd = [key for key in _TASK_NUMBERS if not is_whole(task.get(key))]
+    odd += [key for key, kind in _TASK_KINDS.items() if not isinstance(task.get(key), kind)]
+    return odd if task.get("state") in tuple(TaskState) else [*odd, "state"]
 
 
 def _task(task: Document, known: _Known) -> Iterator[Finding]:
     """One task against its job, its parents and the count of its workunits."""
-    job_id, state = task["jobid"], TaskState(task["state"])
+    job_id, odd = JobId(str(task.get("jobid"))), known.odd.get(task["id"])
     job = known.jobs.get(job_id)
+    if odd:
+        yield f"makes no sense ({', '.join(odd)})", _restored(job_id) if job else _BACKUP
+        return
     if job is None:
         if job_id not in known.going:
             yield f"its job {job_id} is not stored", _SWEEP
         return
     if job.get("state") not in tuple(JobState):
         return  # of which it is told
-    if odd := _odd_numbers(task):
-        yield f"makes no sense ({', '.join(odd)})", _restored(job_id)
-        return
     if task["id"] != make_task_id(job_id, task["task_name"]):
         yield f"says that it is task {task['task_name']} of job {job_id}", _restored(job_id)
         return
@@ -245,11 +253,12 @@ def _task(task: Document, known: _Known) -> Iterator[Finding]:
     for id in task["dependsOn"]:
         if id not in known.tasks:
             yield f"depends on task {id}, which is not stored", _removed(job_id)
-        elif task["_is_cut"] and known.tasks[id]["state"] not in DONE_TASKS:
-            parent = known.tasks[id]
+            continue
+        parent = known.tasks[id]
+        if task["_is_cut"] and id not in known.odd and parent["state"] not in DONE_TASKS:
             advice = _START if is_live else _again(job, parent["task_name"])
             yield f"went on before its parent {id} was done, which is {parent['state']}", advice
-    if state in RUNNING_TASKS and job["state"] not in ACTIVE_JOBS:
+    if task["state"] in RUNNING_TASKS and job["state"] not in ACTIVE_JOBS:
         yield f"its job is {job['state']}", _START if is_live else _again(job, task["task_name"])
     yield from _counts(task, job, known.ranks[task["id"]])
 
@@ -276,6 +285,8 @@ def _job(job: Document, tasks: Sequence[Document]) -> Iterator[Finding]:
     state = JobState(job["state"])
     if not _has_number(job):
         yield "makes no sense (_jid)", _restored(job["id"])
+    if any(map(_odd_keys, tasks)):
+        return  # of which it is told
     names = [task["task_name"] for task in sorted(tasks, key=lambda task: int(task["index"]))]
     if names != job["task_names"]:
         lost = ", ".join(sorted(set(job["task_names"]) ^ set(names))) or "their order"

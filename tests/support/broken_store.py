@@ -33,7 +33,7 @@ DAMAGES = (
     Damage("jobs", "done", "", {"task_names": ["cut"]}, r"not those that it names \(sum\) -> awe rm --full"),
     Damage("jobs", "paused", "", {"notes": ""}, r"does not say why -> awe resume"),
     Damage("jobs", "done", "", {"state": "dancing"}, r"makes no sense \(ValueError: 'dancing'"),
-    Damage("jobs", "runs", "", {"state": None}, r"makes no sense \(ValueError: None", lines=2),
+    Damage("jobs", "runs", "", {"state": None}, r"makes no sense \(ValueError: None"),
     Damage("jobs", "done", "", {"_jid": None}, r"job .*: makes no sense \(_jid\) -> restore a backup of it"),
     Damage("jobs", "done", "", {"jid": "10002", "_jid": 10_002}, r"job number 10002 was given 2 times"),
     Damage(
@@ -63,6 +63,15 @@ DAMAGES = (
         "tasks", "runs", "_made", {"remainwork": 2}, r"remainwork is 2, 3 are not .* -> only what is shown"
     ),
     Damage("tasks", "runs", "_made", {"task_name": "cut"}, r"says that it is task cut of job", lines=2),
+    Damage("tasks", "runs", "_made", {"task_name": None}, r"makes no sense \(task_name\) -> restore a"),
+    Damage("tasks", "done", "_cut", {"_is_cut": None}, r"makes no sense \(_is_cut\) -> restore a backup"),
+    Damage("tasks", "done", "_cut", {"state": "dancing"}, r"makes no sense \(state\) -> restore a backup"),
+    Damage(
+        "tasks", "done", "_sum", {"dependsOn": "cut"}, r"makes no sense \(dependsOn\) -> restore a backup"
+    ),
+    Damage(
+        "tasks", "runs", "_made", {"index": None, "task_name": 7}, r"no sense \(index, task_name\) -> rest"
+    ),
     Damage("tasks", "runs", "_made", {"fresh_rank": 2}, r"rank 2 of its task was never .* -> awe s", lines=2),
     Damage("tasks", "runs", "_made", {"fresh_rank": 4}, r"3 workunits were handed out, 2 are stored -> the"),
     Damage(

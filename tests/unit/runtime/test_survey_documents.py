@@ -113,6 +113,18 @@ async def test_a_job_without_a_number_keeps_no_other_from_being_compared(store: 
     assert "the last job number is 1, " in lines[1]
 
 
+@pytest.mark.parametrize("key", ["task_name", "index", "state", "dependsOn", "generation", "_is_cut"])
+async def test_a_task_that_lacks_something_is_one_line_and_blames_nobody_else(store: Store, key: str) -> None:
+    for task in [d async for d in store.scan("tasks") if d["id"].endswith(("_cut", "_made"))]:
+        await store.commit([Put("tasks", {name: task[name] for name in task if name != key})])
+        [line] = await survey_documents(store)
+        assert line.startswith(f"task {task['id']}")
+        assert (
+            f": makes no sense ({key}) -> restore a backup of it, or awe rm --full {task['jobid']} " in line
+        )
+        await store.commit([Put("tasks", task)])
+
+
 async def test_half_a_store_is_told_in_a_page(store: Store) -> None:
     (unit, *_) = [d async for d in store.scan("workunits", [Match("state", ("completed",))])]
 

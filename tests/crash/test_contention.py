@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import httpx
@@ -17,8 +18,9 @@ from tests.support.lines import line
 
 RANKS, CLIENTS, AT_ONCE = 2_000, 32, 8
 WORK_S = 200.0  #: at most, for all of it
-#: 99 of 100 reports are answered within so long, on a machine that runs the rest of the suite beside it.
-REPORT_P99_S = 5.0
+#: 99 of 100 reports are answered within so long, on a machine that runs the rest of the suite beside it. Who
+#: has to wait for the reader waits for all of WORK_S.
+REPORT_P99_S = 15.0
 
 
 @dataclass
@@ -64,18 +66,18 @@ def test_D_08_many_clients_beside_a_reader_a_backup_and_a_dashboard_lose_no_repo
     job_id = env.submit(plain("wide", width=RANKS))
     seen, over = Seen(), threading.Event()
     path, url = env.server.data / "awe.sqlite", env.server.url
-    clients = [threading.Thread(target=work, args=(url, number, seen)) for number in range(CLIENTS)]
-    dashboard = threading.Thread(target=poll, args=(url, seen, over))
     reading = ("BEGIN", "SELECT count(*) FROM tasks")
     with beside(path, WORK_S + 60, *reading) as reader, beside(path, 0.0, "VACUUM", "VACUUM") as vacuum:
         wait_until_ready(reader)
-        for thread in (*clients, dashboard):
-            thread.start()
-        for thread in clients:
-            thread.join(WORK_S)
-            assert not thread.is_alive()
-        over.set()
-        dashboard.join(60)
+        with ThreadPoolExecutor(CLIENTS + 1) as pool:
+            dashboard = pool.submit(poll, url, seen, over)
+            clients = [pool.submit(work, url, number, seen) for number in range(CLIENTS)]
+            try:
+                for client in clients:
+                    client.result(WORK_S)
+            finally:
+                over.set()
+            dashboard.result(60)
         assert reader.poll() is None, "the reader was there all the time"
         assert vacuum.wait(60) == 0
     assert not [status for status in seen.statuses if status >= 500], seen.statuses

@@ -1,9 +1,9 @@
 """The disk of the server is full, and it is killed: with room again all that was acknowledged is there."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -53,6 +53,14 @@ class Writer:
                 self._upload()
                 self._report()
 
+    def kill_when_refused(self) -> None:
+        """From another thread: who writes is refused for a while before the server dies."""
+        try:
+            eventually_sync(lambda: self.refused > 0)
+            time.sleep(1.0)
+        finally:
+            self.env.server.kill("kill server, its disk full")
+
     def _submit(self) -> None:
         reply = self.env.http.post("/job", json=plain("x" * 2000, tasks=2))
         if reply.is_success:
@@ -93,11 +101,10 @@ def test_what_was_acknowledged_is_there_when_there_is_room_again(env: AweEnv, le
     assert [len(writer.jobs), len(writer.nodes), len(writer.done)] == [3, 3, 3]
     ballast = fill(env.server.data, leave_bytes)
     tally.count("fault disk of the server full")
-    killer = threading.Timer(2.0, env.server.kill, ("kill server, its disk full",))
-    killer.start()
-    writer.write(10_000)
-    killer.join()
-    assert writer.refused, "the disk was full"
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(writer.kill_when_refused)
+        writer.write(10_000)
+        killed.result()
     # It starts with a full disk, or says why it does not; nothing is the worse for it.
     env.server.launch(**SMALL)
     time.sleep(1)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,15 +50,14 @@ def test_L_10_what_was_completed_stays_so_when_its_lease_ends_at_that_moment(env
     job_id = env.submit(plain("wide", width=RANKS))
     results: list[tuple[str, str]] = []
     over = threading.Event()
-    clients = [threading.Thread(target=work, args=(env.server.url, n, results, over)) for n in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    try:
-        job = env.wait_for(job_id, within_s=150)
-    finally:
-        over.set()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(work, env.server.url, number, results, over) for number in range(CLIENTS)]
+        try:
+            job = env.wait_for(job_id, within_s=150)
+        finally:
+            over.set()
         for client in clients:
-            client.join(30)
+            client.result()
     assert job["tasks"][0]["remainwork"] == 0
     accepted = Counter(work for work, result in results if result == "accepted")
     assert (len(accepted), set(accepted.values())) == (RANKS, {1})

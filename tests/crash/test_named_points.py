@@ -119,7 +119,7 @@ def test_D_05_who_dies_between_the_last_result_and_the_end_of_the_job_ends_it_at
     assert env.server.running.wait() == -9, "it died where it was told to"
     env.server.start()
     # Nobody says anything to it: it ends the job by itself.
-    job = env.wait_for(job_id, within_s=30)
+    job = env.wait_for(job_id)
     assert [task["state"] for task in job["tasks"]] == ["completed", "completed"]
     assert not job["info"]["completedtime"].startswith("0001-")
     assert (job["remaintasks"], job["tasks"][1]["remainwork"]) == (0, 0)

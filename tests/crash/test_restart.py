@@ -75,7 +75,7 @@ def _ignore(call: object) -> None:
 def test_L_11_a_server_that_was_suspended_takes_no_lease_away(env: AweEnv, client: FakeClient) -> None:
     """The time in which the server heard nobody is not the clients' fault."""
     env.server.stop()
-    lease_s = 4.0
+    lease_s = 6.0
     env.server.flags = ["--lease-s", str(lease_s)]
     env.server.start()
     env.submit(plain("long"))
@@ -91,14 +91,14 @@ def test_D_07_a_lease_of_before_the_restart_runs_out_when_its_client_is_gone(
     env: AweEnv, client: FakeClient
 ) -> None:
     env.server.stop()
-    env.server.flags = ["--lease-s", "1"]
+    env.server.flags = ["--lease-s", "4"]  # the second client keeps its own until it reports
     env.server.start()
     job_id = env.submit(plain("taken over"))
     (grant,) = client.fetch()
     env.server.restart()
     other = FakeClient(env.server.url, name="other")
     other.register()
-    eventually_sync(lambda: bool(other.fetch(wait_s=1)), within_s=10)
+    eventually_sync(lambda: bool(other.fetch(wait_s=1)))
     (taken,) = other.held.values()
     assert taken.work == grant.work
     assert taken.attempt > grant.attempt
@@ -135,7 +135,7 @@ def test_work_of_twenty_clients_goes_on_with_the_same_attempts(env: AweEnv, how:
 def test_who_never_returns_loses_its_work_after_one_grace_and_not_before(
     env: AweEnv, client: FakeClient
 ) -> None:
-    lease_s = 4.0
+    lease_s = 6.0
     env.server.stop()
     env.server.flags = ["--lease-s", str(lease_s)]
     env.server.start()
@@ -148,7 +148,7 @@ def test_who_never_returns_loses_its_work_after_one_grace_and_not_before(
     ready_s = time.time()
     other = FakeClient(env.server.url, name="other")
     other.register()
-    eventually_sync(lambda: bool(other.fetch(wait_s=1)), within_s=30)
+    eventually_sync(lambda: bool(other.fetch(wait_s=1)))
     (taken,) = other.held.values()
     other.close()
     assert (taken.work, taken.attempt) == (grant.work, grant.attempt + 1)

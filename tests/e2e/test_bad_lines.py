@@ -14,7 +14,8 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.http_files import HttpFiles
 from tests.support.served import Seen
 
-LEASE_S = 3
+#: A client may stand still for a while, as on a machine that is busy with other things.
+LEASE_S = 8
 
 
 def nobody_was_missed(env: AweEnv, job_id: str) -> None:
@@ -38,7 +39,7 @@ def test_L_05_a_slow_input_costs_no_lease(flags: list[str], tmp_path: Path) -> N
     with AweEnv.temporary(flags=flags) as env, HttpFiles(tmp_path / "www") as files:
         env.server.start()
         url = files.put("in.bin", bytes(8_000_000))
-        files.block_delay_s = 0.06  # seven seconds for all of it
+        files.block_delay_s = 0.15  # 18 seconds for all of it
         env.start_client(slots=1)
         began_s = time.monotonic()
         job_id = env.submit(one(inputs=[{"filename": "in.bin", "url": url}]))
@@ -67,10 +68,11 @@ def test_L_05_an_upload_that_stalls_costs_no_lease(flags: list[str]) -> None:
 
 @pytest.mark.slow
 def test_L_05_more_busy_commands_than_cores_cost_no_lease() -> None:
-    with AweEnv.temporary(flags=["--lease-s", "6"]) as env:
+    lease_s = 15
+    with AweEnv.temporary(flags=["--lease-s", str(lease_s)]) as env:
         env.server.start()
         env.start_client(slots=4)
-        script = ["timeout 13 sh -c 'while :; do :; done'", "test $? = 124"]
+        script = [f"timeout {2 * lease_s + 1} sh -c 'while :; do :; done'", "test $? = 124"]
         job_id = env.submit(one(cmd={"cmd_script": script}, totalwork=4))
         env.wait_for(job_id)
         nobody_was_missed(env, job_id)
@@ -98,7 +100,7 @@ def test_L_05_a_data_server_that_never_answers_is_the_inputs_failure_and_costs_n
 def test_L_07_every_third_grant_is_lost_on_its_way_and_none_is_started_twice_or_forgotten(
     tmp_path: Path,
 ) -> None:
-    lease_s, count = 15, 0
+    lease_s, count = 60, 0  # nobody waits for it: that is shown
     starts = tmp_path / "starts"
     starts.mkdir()
 

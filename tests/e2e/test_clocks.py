@@ -11,7 +11,8 @@ from tests.support.env import AweEnv
 from tests.support.eventually import eventually_sync
 from tests.support.skew import Skew
 
-LEASE_S = 3
+LEASE_S = 8
+TICKS_S = 4.0  #: in which the server looks several times for leases that ended, and its clients renew theirs
 DAY_S = 86_400.0
 
 
@@ -30,19 +31,18 @@ def test_L_11_a_client_whose_clock_is_wrong_works_as_any_other(tmp_path: Path, s
     skew.set(skew_s)
     with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)], client_env=skew.env) as env:
         env.server.start()
-        client = env.start_client(slots=1)
+        env.start_client(slots=1)
         began_s = time.time()
         reads = [{"filename": "a", "origin": "0"}]
         tasks = [
-            scripted("sleep 4", "echo 1 > a", outputs=[{"filename": "a"}]),
+            scripted(f"sleep {LEASE_S + 1}", "echo 1 > a", outputs=[{"filename": "a"}]),
             scripted("cat a > b", taskid="1", inputs=reads, outputs=[{"filename": "b"}]),
         ]
         job_id = env.submit({"tasks": tasks})
-        job = env.wait_for(job_id, within_s=60)
+        job = env.wait_for(job_id)
         ended_s = time.time()
-        assert ended_s - began_s < 60, client.output()
         assert missed(env) == []
-        for task, least_s in (("0", 4), ("1", 0)):
+        for task, least_s in (("0", LEASE_S + 1), ("1", 0)):
             work = env.data("GET", f"/work/{job_id}_{task}_0")
             out, back = parse_rfc3339(work["checkout_time"]), parse_rfc3339(work["done_time"])
             assert began_s - 1 <= out <= back <= ended_s + 1
@@ -69,7 +69,7 @@ def test_L_11_steps_of_the_servers_clock_expire_nothing_and_freeze_nothing(
         eventually_sync(lambda: log.read_text() == "1\n", show=client.output)
         for step_s in (-3_600.0, 3_600.0, DAY_S):
             skew.set(step_s)
-            time.sleep(LEASE_S + 1)
+            time.sleep(TICKS_S)
             assert missed(env) == []
             [shown] = env.data("GET", "/client")
             assert (shown["Status"], shown["idle_time"]) == ("active-busy", 0)
@@ -110,6 +110,6 @@ def test_L_11_a_restart_after_the_clock_went_back_delays_nothing(tmp_path: Path)
         env.server.kill()
         skew.set(0.0)
         env.server.start()
-        env.wait_for(job_id, within_s=45)
+        env.wait_for(job_id)
         codes = [event["code"] for event in env.data("GET", f"/events?since={last}&wait_s=5")]
         assert "JD" in codes

@@ -145,7 +145,7 @@ def test_a_deleted_job_takes_its_container_along(site: AweEnv, engine: TestEngin
     job_id = site.submit(boxed(f"-c 'sleep {LONG_S}; true'"))
     eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], show=engine.containers)
     site.data("DELETE", f"/job/{job_id}")
-    eventually_sync(lambda: engine.containers() == [], within_s=30)
+    eventually_sync(lambda: engine.containers() == [])
 
 
 def test_an_image_comes_from_the_node_store(site: AweEnv, engine: TestEngine, tmp_path: Path) -> None:
@@ -197,14 +197,14 @@ def running_alone(server: AweEnv, engine: TestEngine, group: str) -> tuple[Proce
         outputs=[{"filename": "out"}],
     )
     job_id = server.submit({**job, "info": {"clientgroups": group}})
-    eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"], within_s=30)
+    eventually_sync(lambda: engine.containers() == [f"awe_{job_id}_0_0.1"])
     return client, job_id
 
 
 def test_a_killed_daemon_leaves_no_container(server: AweEnv, engine: TestEngine) -> None:
     client, job_id = running_alone(server, engine, "killed")
     client.kill()
-    eventually_sync(lambda: engine.containers() == [], within_s=20, show=engine.containers)
+    eventually_sync(lambda: engine.containers() == [], show=engine.containers)
     assert not [line for line in process_list() if f"sleep {LONG_S}" in line]
     server.data("DELETE", f"/job/{job_id}")
 

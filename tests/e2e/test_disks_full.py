@@ -103,8 +103,8 @@ def test_F_13_a_full_disk_of_the_client_is_said_and_work_goes_on_with_room(site:
     assert done(site, submit(site, node)) == INPUT * 2
     ballast = fill_up(site.home / "client-1")
     waiting = submit(site, node)
-    eventually_sync(lambda: "disk nearly full: " in trouble(site), within_s=30, show=client.output)
-    eventually_sync(lambda: "disk nearly full: " in why(site, waiting), within_s=30, every_s=0.5)
+    eventually_sync(lambda: "disk nearly full: " in trouble(site), show=client.output)
+    eventually_sync(lambda: "disk nearly full: " in why(site, waiting), every_s=0.5)
     assert "1048576 must stay" in why(site, waiting)
     assert "has trouble: disk nearly full: " in site.awe("clients").stderr
     # It may have got the workunit before it knew.
@@ -119,10 +119,10 @@ def test_F_13_a_disk_that_fills_while_a_command_runs_blames_the_client_not_the_w
     client = site.start_client(*CLIENT_FLAGS)
     wait = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.05; done"
     job_id = submit(site, node, f"{wait}; cat in.bin in.bin > out.bin")
-    eventually_sync(begun.exists, within_s=30)
+    eventually_sync(begun.exists)
     ballast = fill_up(site.home / "client-1")
     gate.touch()
-    eventually_sync(lambda: unit(site, job_id)["exit"] is not None, within_s=30)
+    eventually_sync(lambda: unit(site, job_id)["exit"] is not None)
     failed = unit(site, job_id)
     assert (failed["exit"]["kind"], failed["failed"]) == ("node", 0)
     assert "no space left on the client's disk while the command ran" in failed["exit"]["message"]
@@ -137,7 +137,7 @@ def test_F_13_an_input_that_fits_on_no_client_waits_and_that_is_said(site: AweEn
     client = site.start_client(*CLIENT_FLAGS)
     job_id = submit(site, upload(site, INPUT * 10), "true > out.bin")
     says = "its inputs take 41.9 MB of disk; of the clients that could run it, "
-    eventually_sync(lambda: says in why(site, job_id), within_s=30, every_s=0.5)
+    eventually_sync(lambda: says in why(site, job_id), every_s=0.5)
     assert unit(site, job_id)["attempt"] == 0
     # Others that fit do not wait behind it.
     assert done(site, submit(site, upload(site))) == INPUT * 2
@@ -151,21 +151,21 @@ def test_F_13_both_disks_full_lose_nothing_and_work_goes_on_with_room(both: AweE
     assert done(both, before) == INPUT * 2
     wait = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.05; done"
     running = submit(both, node, f"{wait}; cat in.bin in.bin > out.bin")
-    eventually_sync(begun.exists, within_s=30)
+    eventually_sync(begun.exists)
     waiting = submit(both, node)
     ballasts = [fill_up(both.home / "client-1"), fill_up(both.server.data)]
     gate.touch()
     reply = both.http.post("/node", content=INPUT)
     assert reply.status_code in (503, 507)
     assert reply.json()["error"]
-    eventually_sync(lambda: WHY_NOT in client.output(), within_s=30, show=client.output)
-    eventually_sync(lambda: "disk is full" in both.http.get("/health").text, within_s=30)
+    eventually_sync(lambda: WHY_NOT in client.output(), show=client.output)
+    eventually_sync(lambda: "disk is full" in both.http.get("/health").text)
     refused = both.http.get(f"/job/{running}")
     assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
     assert "disk is full" in refused.json()["error"][0]
     for ballast in ballasts:
         ballast.unlink()
-    eventually_sync(lambda: both.http.get("/health").status_code == 200, within_s=30)
+    eventually_sync(lambda: both.http.get("/health").status_code == 200)
     assert [done(both, job_id) for job_id in (running, waiting)] == [INPUT * 2] * 2
     output = both.job(before)["tasks"][0]["outputs"][0]["node"]
     assert both.http.get(f"/node/{output}?download").content == INPUT * 2

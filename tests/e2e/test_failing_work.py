@@ -218,7 +218,7 @@ def test_a_wrong_command_ends_its_job_and_suspends_no_client(
     eventually_sync(lambda: len(site.data("GET", "/client")) == clients)
     began_s = monotonic()
     ran = site.awe("run", "--watch", "--parts", "8", "--input", str(lines), "--", "grepp", "x", "@lines.txt")
-    assert monotonic() - began_s < 15
+    assert monotonic() - began_s < 60, "retries wait a second or two"
     assert ran.returncode != 0
     assert "failed 3 time(s). msg from client: " in ran.stdout + ran.stderr
     (job,) = site.data("GET", "/job")

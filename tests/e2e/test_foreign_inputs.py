@@ -171,7 +171,7 @@ class Gate:
             task = env.job(job_id)["tasks"][0]
             return bool(task["state"] != "pending" and task["remainwork"] <= task["totalwork"] - 2)
 
-        eventually_sync(they_are, within_s=30.0, show=lambda: env.job(job_id))
+        eventually_sync(they_are, show=lambda: env.job(job_id))
 
 
 @pytest.fixture

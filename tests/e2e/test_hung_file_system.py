@@ -68,9 +68,9 @@ def test_a_server_with_hung_threads_serves_others_and_ends_at_sigterm(site: AweE
             callers.submit(httpx.post, url, json=document, timeout=60, trust_env=False) for _ in range(50)
         ]
         eventually_sync(lambda: hung(site) >= 8)
-        node = site.data("POST", "/node", content=b"1234", timeout=5)["id"]
-        assert site.http.get(f"/node/{node}?download", timeout=5).content == b"1234"
-        assert site.http.get("/health", timeout=5).status_code == 200
+        node = site.data("POST", "/node", content=b"1234", timeout=30)["id"]
+        assert site.http.get(f"/node/{node}?download", timeout=30).content == b"1234"
+        assert site.http.get("/health", timeout=30).status_code == 200
         assert site.job(looked_at)["state"] in ("init", "queued")
         site.server.stop()
         assert {post.result().status_code for post in posts} == {503}

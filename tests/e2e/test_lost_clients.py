@@ -12,6 +12,9 @@ from tests.crash.documents import plain
 from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
 
+#: Short enough to wait for; longer than a client stands still on a machine that is busy with other things.
+LEASE_S = 8
+
 
 class Marks:
     """Where commands say that they have begun, and wait until they may end."""
@@ -74,7 +77,7 @@ def nobody_was_missed(env: AweEnv) -> None:
 @pytest.mark.parametrize("when", ["it runs", "before", "after"])
 def test_L_01_a_client_that_was_thought_dead_stops_what_another_does_now(marks: Marks, when: str) -> None:
     """Its command runs on, or has ended before or after that of the other; then it wakes up."""
-    with AweEnv.temporary(flags=["--lease-s", "3"]) as env:
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)]) as env:
         env.server.start()
         zombie = env.start_client("--name", "zombie", "--grace", "1", slots=1)
         job_id = env.submit({"tasks": [marks.task()]})
@@ -109,7 +112,7 @@ def test_L_01_a_client_that_was_thought_dead_stops_what_another_does_now(marks: 
         assert client_named(env, "zombie")["total_completed"] == 1
 
 
-@pytest.mark.parametrize(("work", "lease_s"), [("the same", 60), ("a new", 3)])
+@pytest.mark.parametrize(("work", "lease_s"), [("the same", 600), ("a new", LEASE_S)])
 def test_L_02_a_client_that_was_killed_comes_back_under_its_name(
     marks: Marks, work: str, lease_s: int
 ) -> None:
@@ -124,12 +127,10 @@ def test_L_02_a_client_that_was_killed_comes_back_under_its_name(
         marks.wait_for(2, killed)
         other_job = env.submit(plain("other work"))
         killed.kill()
-        began_s = time.monotonic()
-        again = env.start_client("--name", "node1", "--work", str(folders[1]), slots=2)
+        env.start_client("--name", "node1", "--work", str(folders[1]), slots=2)
         marks.let_go(2)
         env.wait_for(other_job)
-        job = env.wait_for(job_id, within_s=55)
-        assert time.monotonic() - began_s < 60, again.output()
+        job = env.wait_for(job_id)
         assert sorted(marks.starts) == ["1 1", "1 2", "2 1", "2 2"]
         assert output(env, job) == "2\n2\n"
         named = [client for client in env.data("GET", "/client") if client["name"] == "node1"]
@@ -139,13 +140,13 @@ def test_L_02_a_client_that_was_killed_comes_back_under_its_name(
 
 
 def test_L_04_work_longer_than_the_lease_starts_once(marks: Marks) -> None:
-    with AweEnv.temporary(flags=["--lease-s", "3"]) as env:
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)]) as env:
         env.server.start()
         clients = [env.start_client("--name", f"c{i}", slots=1) for i in range(5)]
         eventually_sync(lambda: len(env.data("GET", "/client")) == 5)
         job_id = env.submit({"tasks": [marks.task()]})
         marks.wait_for(1, *clients)
-        time.sleep(7)
+        time.sleep(2 * LEASE_S + 1)
         marks.let_go(1)
         job = env.wait_for(job_id)
         assert (marks.starts, output(env, job)) == (["0 1"], "1\n")
@@ -154,7 +155,7 @@ def test_L_04_work_longer_than_the_lease_starts_once(marks: Marks) -> None:
 
 def test_L_04_what_waits_in_a_client_for_longer_than_the_lease_starts_once(marks: Marks) -> None:
     """Fetched ahead while the only slot is taken; then others come who have nothing to do."""
-    with AweEnv.temporary(flags=["--lease-s", "3"]) as env:
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)]) as env:
         env.server.start()
         holder = env.start_client("--name", "holder", slots=1)
         job_id = env.submit({"tasks": [marks.task(totalwork=2)]})
@@ -165,7 +166,7 @@ def test_L_04_what_waits_in_a_client_for_longer_than_the_lease_starts_once(marks
         for _ in range(4):
             env.start_client(slots=1)
         eventually_sync(lambda: len(env.data("GET", "/client")) == 5)
-        time.sleep(5)
+        time.sleep(LEASE_S + 2)
         assert marks.starts == ["1 1"], "the other one waits for the slot"
         marks.let_go(1)
         env.wait_for(job_id)
@@ -176,7 +177,7 @@ def test_L_04_what_waits_in_a_client_for_longer_than_the_lease_starts_once(marks
 def test_L_08_a_client_lost_on_the_last_allowed_attempt_suspends_the_job(marks: Marks) -> None:
     reads = [{"filename": "out", "origin": "0"}]
     child = {"taskid": "1", "cmd": {"cmd_script": ["cat out"]}, "inputs": reads}
-    with AweEnv.temporary(flags=["--lease-s", "3"], server_env={"AWE_MAX_LOST": "2"}) as env:
+    with AweEnv.temporary(flags=["--lease-s", str(LEASE_S)], server_env={"AWE_MAX_LOST": "2"}) as env:
         env.server.start()
         job_id = env.submit({"tasks": [marks.task(), child]})
         for attempt in (1, 2):

@@ -26,7 +26,7 @@ def test_a_server_that_lost_its_lease_stops_with_one_line(mongo_server: MongoSer
         with contextlib.suppress(httpx.TransportError):
             if busy:
                 assert env.http.post("/job", json=plain("late")).status_code == 503
-        assert env.server.running.wait(within_s=30) == STATE_LOST
+        assert env.server.running.wait() == STATE_LOST
         said = env.server.running.stderr.read_text()
         [line] = [line for line in said.splitlines() if "server_stops" in line]
         assert "Another server took over this store" in line

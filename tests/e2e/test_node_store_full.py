@@ -90,7 +90,7 @@ def test_F_13_c_a_full_disk_refuses_writes_and_loses_nothing(small: AweEnv) -> N
     assert (health.status_code, "disk is full" in health.text) == (503, True), health.text
 
     ballast.unlink()
-    eventually_sync(lambda: small.http.get("/health").status_code == 200, within_s=30)
+    eventually_sync(lambda: small.http.get("/health").status_code == 200)
     second = small.submit(job(node))
     small.start_client()
     for job_id in (first, second):
@@ -122,7 +122,7 @@ def test_F_13_a_log_is_whole_or_not_there_on_a_full_disk(tmp_path: Path) -> None
                 )
             )  # fmt: skip
             log = f"/work/{long}_0_0/log/stdout"
-            eventually_sync(lambda: env.http.get(log).content == b"first\n", within_s=30, show=client.output)
+            eventually_sync(lambda: env.http.get(log).content == b"first\n", show=client.output)
             ballast = fill_up(logs)
             grow.touch()
             short = env.submit(script("echo out", "echo err >&2"))

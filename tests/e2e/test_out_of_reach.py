@@ -92,7 +92,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 def test_another_client_does_it(site: Site, kind: Kind) -> None:
     site.start(kind, able=False)
     job_id = site.submit(site.put(kind))
-    eventually_sync(lambda: SAYS[kind] in site.why(job_id), within_s=30.0, show=lambda: site.why(job_id))
+    eventually_sync(lambda: SAYS[kind] in site.why(job_id), show=lambda: site.why(job_id))
     site.start(kind, able=True)
     site.env.wait_for(job_id)
     assert site.suspended() == []

@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_L_02_what_kills_its_client_is_suspended_though_that_comes_back_each_time(log: Path) -> None:
-    with AweEnv.temporary(flags=["--lease-s", "3"], server_env={"AWE_MAX_LOST": str(MAX_LOST)}) as env:
+    with AweEnv.temporary(flags=["--lease-s", "60"], server_env={"AWE_MAX_LOST": str(MAX_LOST)}) as env:
         env.server.start()
         job_id = env.submit(poison(log, KILL_DAEMON))
 
@@ -59,7 +59,7 @@ def test_L_02_what_kills_its_client_is_suspended_though_that_comes_back_each_tim
 
 
 def test_what_kills_the_executor_is_suspended_and_its_client_works_on(log: Path) -> None:
-    with AweEnv.temporary(flags=["--lease-s", "3"], server_env={"AWE_MAX_LOST": str(MAX_LOST)}) as env:
+    with AweEnv.temporary(flags=["--lease-s", "60"], server_env={"AWE_MAX_LOST": str(MAX_LOST)}) as env:
         env.server.start()
         client = env.start_client("--executors", "1", slots=2)
         job_id = env.submit(poison(log, KILL_EXECUTOR))

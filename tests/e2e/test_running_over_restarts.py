@@ -11,7 +11,7 @@ from tests.support.eventually import eventually_sync
 
 @pytest.mark.parametrize(
     ("how", "lease_s", "down_s"),
-    [("kill", 60, 1), ("stop", 60, 1), ("kill", 6, 7)],
+    [("kill", 60, 1), ("stop", 60, 1), ("kill", 10, 11)],
     ids=["killed", "stopped", "killed, and away for longer than the lease"],
 )
 def test_D_07_work_that_runs_over_a_restart_runs_once(

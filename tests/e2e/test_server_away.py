@@ -16,9 +16,9 @@ from tests.unit.client.processes import marked
 
 #: Of each of two tasks, one with outputs and one without.
 RANKS = 10
-AWAY_S = 10.0
+AWAY_S = 14.0
 #: Shorter than the server is away; longer than any pause of a client that has lost it.
-LEASE_S = 4.0
+LEASE_S = 10.0
 
 
 class Work:

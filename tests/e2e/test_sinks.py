@@ -138,7 +138,7 @@ def test_outputs_go_everywhere_whole_split_and_as_archives(site: Site) -> None:
         nodes = {n["id"] for n in site.env.data("GET", "/node?limit=1000") if n["job"]}
         return nodes <= own and not list(site.shared.glob("made/.awe-*"))
 
-    eventually_sync(is_clean, within_s=20)
+    eventually_sync(is_clean)
     assert {path.name for path in (site.shared / "made").iterdir()} == {"1.fna", "3.fna", "folder.tar"}
     assert len(site.shock.nodes) == 3
     assert site.s3.uploads(site.bucket) == []
@@ -272,7 +272,7 @@ def test_what_is_to_be_deleted_goes_with_the_end_of_the_job(site: Site) -> None:
         kept = list(site.shared.rglob("*.txt")), site.s3.keys(site.bucket), list(site.shock.nodes)
         return not any(kept) and site.env.http.get(f"/node/{own}").status_code == 404
 
-    eventually_sync(gone, within_s=20)
+    eventually_sync(gone)
 
 
 def test_awe_show_says_where_outputs_are(site: Site) -> None:
@@ -292,4 +292,4 @@ def test_recompute_replaces_what_was_delivered(site: Site) -> None:
         assert (output["node"] != before[sink]) == (sink == "shock")
     eventually_sync(lambda: list(site.shock.nodes) == [output["node"] for output in [
         site.env.job(jobs["shock"])["tasks"][0]["outputs"][0]
-    ]], within_s=20)  # fmt: skip
+    ]])  # fmt: skip

@@ -28,8 +28,8 @@ from tests.support.invariants import (
 )
 from tests.support.lines import line
 
-#: What a take-over may take beside the lease.
-MARGIN_S = 5.0
+#: What a take-over may take beside the lease; less than a second lease.
+MARGIN_S = 10.0
 #: A server that was stopped answers nothing at all: who waits longer than this asks the other one.
 ANSWER_S = 8.0
 
@@ -148,7 +148,7 @@ def is_ready(server: ServerProcess) -> bool:
     """Whether it leads, as it says itself."""
     url = f"http://127.0.0.1:{server.port}/health"
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
+        return httpx.get(url, timeout=ANSWER_S, trust_env=False).status_code == 200
     return False
 
 

@@ -22,7 +22,7 @@ BROKEN = "awe/broken"
 #: Options of pytest with which not every test runs.
 _CHOOSING = (
     "keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise", "collectonly", "setuponly",
-    "setupplan",
+    "setupplan", "cacheshow",
 )  # fmt: skip
 
 #: Their tests share servers that take seconds to start.
@@ -67,18 +67,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker gives what it counted to the controller; a run that lost or doubled something fails.
 
-    So does every `--last-failed` run after it: a broken promise is no mood of the machine. And so does a run
-    of the whole suite that killed too seldom to say anything about promises.
+    So does every `--last-failed` run after it: a broken promise is no mood of the machine. And so do a run
+    of the whole suite that killed too seldom to say anything about promises, and what repeats its failures.
     """
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["tally"] = tally.totals()
         return
-    broken, places = _kept(config) if config.getoption("lf", False) else (0, {})
+    goes_on = config.getoption("lf", False)
+    broken, places = _kept(config) if goes_on else (0, {})
     broken += tally.broken(tally.totals())
-    if cache := getattr(config, "cache", None):  # which can be switched off
-        cache.set(BROKEN, [broken, {**places, **tally.places(tally.totals())}])
     is_weak = _is_whole(config) and tally.kills(tally.totals()) < tally.LEAST_KILLS
+    if cache := getattr(config, "cache", None):  # which can be switched off
+        is_weak = is_weak or bool(goes_on and cache.get(WEAK, False))
+        cache.set(WEAK, is_weak)
+        cache.set(BROKEN, [broken, {**places, **tally.places(tally.totals())}])
     if (broken or is_weak) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -95,6 +98,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         lines.append(f"{broken:7,} promises broken, in this run or the one of which it repeats the failures")
         earlier = places.keys() - tally.places(tally.totals()).keys()
         lines += [f"{places[place]:7,} {place}, in the run before" for place in sorted(earlier)]
+    if config.getoption("lf", False) and (cache := getattr(config, "cache", None)) and cache.get(WEAK, False):
+        lines.append("too few kills in the run of which this one repeats the failures")
     if lines:
         terminalreporter.section("kills, faults and promises")
         for line in lines:

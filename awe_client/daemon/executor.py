@@ -203,7 +203,8 @@ class ExecutorPool:
         await self._end_orphans()
         for key, on_end in list(helper.commands.items()):
             self._ended(key)
-            on_end(SpawnRefusal("executor", errno.EIO, b""))
+            # One that it never took up is nobody's end.
+            on_end(SpawnRefusal("executor", errno.EIO if key in helper.begun else errno.EPIPE, b""))
         if not self._stopping:
             await self._start_another()
 
@@ -237,6 +238,7 @@ class _Helper(asyncio.Protocol):
         lost: Callable[["_Helper"], None],
     ) -> None:
         self.commands: dict[int, OnEnd] = {}
+        self.begun: set[int] = set()  #: of these, those of which it has told that they begin
         self.is_gone = False
         self._process = process
         self._ended = ended
@@ -306,6 +308,10 @@ class _Helper(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._incoming += data
         for kind, key, facts in take_messages(self._incoming):
+            if kind == "begins":
+                self.begun.add(key)
+                continue
+            self.begun.discard(key)
             on_end = self.commands.pop(key, None)
             self._ended(key)
             if on_end is not None:

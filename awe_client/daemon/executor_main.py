@@ -5,7 +5,10 @@ starting a process is the dearest thing a client does, and because a parent that
 threads does it best. Both directions carry frames of messages (frames.py):
 
     in   ("run", key, executor.CommandSpec) · ("kill", key)
-    out  ("refused", key, outcome.SpawnRefusal) · ("ended", key, outcome.CommandEnd)      as dicts
+    out  ("begins", key, {})
+         ("refused", key, outcome.SpawnRefusal) · ("ended", key, outcome.CommandEnd)      as dicts
+
+"begins" leaves before the command can do anything: if this process is killed, it may have been by that one.
 
 How a command's processes are held together:
 
@@ -176,6 +179,8 @@ class Executor:
                     self._fresh.make(spec["cwd"])
                     made = True
                 os.chdir(spec["cwd"])
+            self._outgoing.append(("begins", key, {}))
+            self._send()
             pid = self._spawner.spawn(spec)
         except Refused as exc:
             if made:

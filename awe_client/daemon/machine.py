@@ -134,7 +134,7 @@ class Queue:
     """Put it in line for a slot; `refused` says that a start was just refused for want of something."""
 
     refused: bool = False
-    disk: bool = False  #: for want of room on the disk
+    keeps_slots: bool = False  #: for want of something that fewer commands would not leave free
 
 
 @dataclass(slots=True, frozen=True)
@@ -260,7 +260,8 @@ class Machine:
         assert isinstance(event, Refused)
         if event.refusal.is_exhaustion and self._starts < MAX_STARTS:
             self.stage = Stage.WAITING
-            return GiveSlotBack(), Queue(refused=True, disk=event.refusal.stage == "disk")
+            refusal = event.refusal
+            return GiveSlotBack(), Queue(True, keeps_slots=refusal.stage == "disk" or refusal.is_executors)
         return (GiveSlotBack(), *self._report(Report(judge_refusal(event.refusal))))
 
     def _ended(self, event: Event) -> Instructions:

@@ -71,11 +71,16 @@ class SpawnRefusal:
     @property
     def is_exhaustion(self) -> bool:
         """Whether trying again a little later makes sense."""
-        return self.errno in EXHAUSTED or self.stage == "disk"
+        return self.errno in EXHAUSTED or self.stage == "disk" or self.is_executors
+
+    @property
+    def is_executors(self) -> bool:
+        """Whether what starts commands was not there, or killed before it began with this one."""
+        return self.stage == "executor" and not self.is_end_of_executor
 
     @property
     def is_end_of_executor(self) -> bool:
-        """Whether it is none: the command ran, or was about to, when what runs it was killed."""
+        """Whether it is none: the command ran, or was about to begin, when what runs it was killed."""
         return self.stage == "executor" and self.errno == errno.EIO
 
 
@@ -128,6 +133,9 @@ def judge_refusal(refusal: SpawnRefusal) -> Failure:
     if refusal.is_end_of_executor:
         message = "the process that ran the command here was killed: by the command, or by what ran beside it"
         return Failure(FailureKind.NODE, message, out_of_reach=True, ran=True)
+    if refusal.is_executors:
+        message = f"the process that starts commands here is not there, or was killed before: {why}"
+        return Failure(FailureKind.NODE, message, out_of_reach=True)
     if refusal.errno in _NODE_ERRNOS:
         return Failure(FailureKind.NODE, f"cannot start a process here ({refusal.stage}): {why}")
     if refusal.stage == "container":

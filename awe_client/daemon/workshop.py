@@ -259,7 +259,7 @@ class Workshop:
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
         if instruction.refused:
-            if not instruction.disk:  # fewer slots make no room
+            if not instruction.keeps_slots:
                 self._capacity.start_refused()
             self._no_start_before = time.monotonic() + START_PAUSE_S
             log.warning("start_refused", extra={"work": holding.attempt.id, "slots": self._capacity.slots})

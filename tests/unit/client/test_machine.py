@@ -67,7 +67,7 @@ def test_a_failed_command_pushes_its_logs_and_never_its_outputs() -> None:
 def test_a_start_that_lacks_room_waits_for_it() -> None:
     machine = a_machine(m.Stage.RUNNING)
     refused = m.Refused(SpawnRefusal("disk", 28, b""))
-    assert machine.handle(refused) == (m.GiveSlotBack(), m.Queue(refused=True, disk=True))
+    assert machine.handle(refused) == (m.GiveSlotBack(), m.Queue(refused=True, keeps_slots=True))
 
 
 def test_a_victim_of_a_full_disk_is_given_back_and_pushes_nothing() -> None:

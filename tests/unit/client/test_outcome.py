@@ -162,3 +162,11 @@ def test_reports_are_what_the_server_accepts() -> None:
     assert odd_message() == "cannot execute caf?: Permission denied"
     released = check_report(report_of(key, "tok", released=True, failure=failure))
     assert (released.outcome, released.kind) == ("released", None)
+
+
+def test_a_command_that_an_executor_never_took_up_is_tried_again_and_nobody_is_blamed() -> None:
+    for number in (errno.EPIPE, errno.EAGAIN):
+        refusal = SpawnRefusal("executor", number, b"")
+        assert refusal.is_exhaustion
+        failure = judge_refusal(refusal)
+        assert (failure.kind, failure.out_of_reach, failure.ran) == (FailureKind.NODE, True, False)

@@ -67,6 +67,26 @@ async def test_an_executor_that_is_stopped_again_and_again_is_replaced(
     assert (await server.result(work))["outcome"] == "done"
 
 
+async def test_what_a_stopped_executor_never_began_is_tried_again_and_nobody_is_blamed(
+    server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module, "LOOK_S", 1000.0)
+    daemon = start(slots=2)
+    [ran] = await server.add_task("sleep", "1000")
+    await appears(f"AWE_WORK_ID={ran}")
+    [executor] = marked(str(tmp_path / "work" / "fresh"))
+    os.kill(executor, signal.SIGSTOP)
+    await eventually(lambda: state_of(executor) == "T")
+    [innocent] = await server.add_task("true")
+    await eventually(lambda: len(daemon._executors._helpers[0].commands) == 2)
+    os.kill(executor, signal.SIGKILL)
+    report = await server.result(ran)
+    assert (report["kind"], report["ran"], report["out_of_reach"]) == ("node", True, True)
+    report = await server.result(innocent)
+    assert (report["outcome"], report["attempt"]) == ("done", 1)
+    assert not any("trouble" in exchange for exchange in server.exchanges)
+
+
 async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
     server: FakeServer, start: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

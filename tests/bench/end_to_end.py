@@ -54,7 +54,7 @@ def awe(count: int) -> dict[str, float | str]:
             "server_rss_mib": site.server.rss_bytes() / 2**20,
             "client_rss_mib": client.rss_bytes() / 2**20,
             "server_fs": site.fs,
-            "keeps": "results fsynced before they are acknowledged, two files",
+            "keeps": "results fsynced before they are acknowledged, with the tails of two files",
         }
 
 

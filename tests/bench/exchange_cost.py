@@ -1,6 +1,7 @@
 """Figure 3: what the server's process costs a workunit, checkout and report, in batches."""
 
 import argparse
+import time
 from collections.abc import Iterator
 
 from tests.bench.harness.figure import Figure, Goal, Row
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def one(count: int, clients: int, batch: int, jobs: int = 1) -> dict[str, float | str]:
     """A fresh server works off jobs of so many workunits, one after the other."""
     with Site() as site:
+        loader_s = time.process_time()
         took_s, used_s = work_off(site.port, clients, batch, count, jobs=jobs, cpu_s=site.server.cpu_s)
         return {
             "workunits": count * jobs,
@@ -31,6 +33,7 @@ def one(count: int, clients: int, batch: int, jobs: int = 1) -> dict[str, float 
             "workunits_per_s": count * jobs / took_s,
             "server_cpu_us": used_s / (count * jobs) * 1e6,
             "server_core_share": used_s / took_s,
+            "load_core_share": (time.process_time() - loader_s) / took_s,
             "server_rss_mib": site.server.rss_bytes() / 2**20,
             "server_fs": site.fs,
         }

@@ -36,11 +36,12 @@ KEEPS = """## Who the peers are, and what each side keeps
 
 A rate says little without what is left when a process is killed. Of us: every submission, checkout and
 report that was answered, as an fsynced transaction, with exit code, times, peak memory and the tails of
-both outputs, and the output files. "HyperQueue" is its wheel from PyPI: its worker starts commands by a
-full fork of a Python process, and it has no option for the journal of the native `hq` program, which was
-not to be had here and is probably faster; nothing is claimed about that. Redis "fsynced" has `appendfsync
-always`, on the same file system as our own data. The functions of Celery, Dramatiq and dask call
-`subprocess.run`, with all output to `/dev/null`; Dramatiq runs up to 16 at once, the others and we two.
+both outputs; the files themselves where a job names them as outputs, which these do not. "HyperQueue" is
+its wheel from PyPI: its worker starts commands by a full fork of a Python process, and it has no option for
+the journal of the native `hq` program, which was not to be had here and is probably faster; nothing is
+claimed about that. Redis "fsynced" has `appendfsync always`, on the same file system as our own data. The
+functions of Celery, Dramatiq and dask call `subprocess.run`, with all output to `/dev/null`; Dramatiq runs
+up to 16 at once, the others and we two.
 
 | | is left when it is killed | version |
 |---|---|---|

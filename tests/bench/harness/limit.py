@@ -25,9 +25,14 @@ def spawner() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what is built or installed for the benchmarks stays between runs."""
+    """Where what is built or installed for the benchmarks stays between runs.
+
+    Raises RuntimeError if it is somebody else's: what lies there is run.
+    """
     folder = Path(os.environ.get("AWE_BENCH_PEERS") or f"/tmp/awe-bench-peers-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise RuntimeError(f"{folder} belongs to another user: name another folder in AWE_BENCH_PEERS")
     return folder
 
 

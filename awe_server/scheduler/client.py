@@ -57,6 +57,7 @@ class Client:
         "offline_s",
         "profile",
         "regtime",
+        "replaced",
         "skip",
         "suspend_reason",
         "suspended",
@@ -94,6 +95,7 @@ class Client:
         self.skip: dict[WorkunitId, None] = {}  #: workunits that failed here, oldest first
         # not in the document
         self.holds: dict[WorkunitId, Workunit] = {}  #: leased to it
+        self.replaced: dict[str, None] = {}  #: incarnations that another one took the place of, oldest first
         self.deadline_s = 0.0  #: monotonic; its leases run out then
         self.offline_s = 0.0  #: monotonic; since when it is offline
         self.draining = False

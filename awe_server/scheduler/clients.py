@@ -17,6 +17,8 @@ from shared_models.states import FailureKind
 
 #: A client that was not heard of for so long is forgotten, unless somebody suspended it.
 FORGET_OFFLINE_S = 24 * 3600.0
+MAX_REPLACED = 8  #: incarnations of a client that are remembered, since the server's start
+SHARED_ID = "two daemons use this client id: stop one, and remove `client-id` from its work directory"
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ def register(
     other kind) starts with a clean skip list, and what the old one held is queued again as lost, at once for
     the first time: the old one ended without giving it back, and that may have been the work's doing. But not
     what the new one still has, finished in its spool (native: `spooled`) or running (stock: `current_work`).
+    An incarnation that was replaced and comes again is no restart: two daemons have one id, and what the other
+    one holds is queued again with nobody to blame.
     """
     id = client_id or new_client_id
     client = state.clients.get(id)
@@ -43,31 +47,49 @@ def register(
         client = state.clients[id] = Client(id)
         client.regtime = ctx.wall_s
     incarnation = str(profile.get("incarnation") or "")
-    restarted = not incarnation or incarnation != client.incarnation
+    before = client.incarnation
+    restarted = not incarnation or incarnation != before
     state.changes.left = True  # it may have become another one
     client.describe(profile)
     forget_eligible(client)
     client.incarnation = incarnation
     client.draining = False
     state.stopped.pop(id, None)
+    is_shared = restarted and incarnation in client.replaced
     if restarted:
-        client.last_request = 0
-        client.last_grants = []
-        client.skip = {}
-        client.blamed = {}
-        keep = _still_has(client, profile)
-        for unit in [unit for id, unit in client.holds.items() if id not in keep]:
-            if client.holds.get(unit.id) is unit:
-                end_badly(
-                    state, ctx, unit, Failure(FailureKind.LOST, message="client restarted", missed=True)
-                )
-        client.withdrawn = {}
-        client.idle_since = ctx.wall_s
+        _replace(state, ctx, client, before, profile, is_shared=is_shared)
     client.offline = False
     seen(state, ctx, client)
     state.touch_client(client)
-    state.record("CR", clientid=id, name=client.name, group=client.group)
+    reason = {"reason": SHARED_ID} if is_shared else {}
+    state.record("CR", clientid=id, name=client.name, group=client.group, **reason)
     return client
+
+
+def _replace(
+    state: State, ctx: Context, client: Client, before: str, profile: Document, *, is_shared: bool
+) -> None:
+    """Take back what the incarnation before holds. `is_shared`: it did not end, both come by turns."""
+    client.replaced.pop(before, None)
+    if before:
+        client.replaced[before] = None
+    if len(client.replaced) > MAX_REPLACED:
+        del client.replaced[next(iter(client.replaced))]
+    client.last_request = 0
+    client.last_grants = []
+    client.skip = {}
+    client.blamed = {}
+    client.idle_since = ctx.wall_s
+    if is_shared:
+        failure = Failure(FailureKind.RELEASED, message=SHARED_ID, missed=True)
+    else:
+        failure = Failure(FailureKind.LOST, message="client restarted", missed=True)
+    keep = _still_has(client, profile)
+    for unit in [unit for id, unit in client.holds.items() if id not in keep]:
+        if client.holds.get(unit.id) is unit:
+            end_badly(state, ctx, unit, failure)
+    running = profile.get("current_work") or ()
+    client.withdrawn = {id: None for id in running if id not in client.holds}
 
 
 def hear(state: State, ctx: Context, client_id: ClientId, incarnation: str) -> None:

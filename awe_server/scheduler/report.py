@@ -74,7 +74,8 @@ def _hold_again(state: State, client: Client, unit: Workunit) -> None:
     unit.due_s = unit.not_before = 0.0
     if not has_work(task):
         unlist_task(task)
-    unit.lost = max(0, unit.lost - 1)
+    if (unit.exit or {}).get("kind") == FailureKind.LOST:
+        unit.lost = max(0, unit.lost - 1)
     unit.exit = None
     unit.missed = False
     unit.state = WorkunitState.CHECKOUT

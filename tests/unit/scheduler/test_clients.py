@@ -2,12 +2,19 @@
 
 import pytest
 
-from awe_server.scheduler.clients import FORGET_OFFLINE_S, heartbeat, register
+from awe_server.scheduler.clients import (
+    FORGET_OFFLINE_S,
+    MAX_REPLACED,
+    SHARED_ID,
+    heartbeat,
+    register,
+)
+from awe_server.scheduler.jobs import suspend_job
 from awe_server.scheduler.suspension import remove_client, suspend_client
 from awe_server.scheduler.views import client_document
 from shared_models.errors import ClientNotFound
 from shared_models.ids import ClientId
-from shared_models.states import ClientStatus, WorkunitState
+from shared_models.states import ClientStatus, JobState, WorkunitState
 from tests.builders import World, a_job, a_profile, changed
 
 C1 = ClientId("c1")
@@ -118,6 +125,63 @@ class TestIncarnations:
         world.stock_client(current_work=[a.id, "unknown"])
         assert [u.state for u in (a, b)] == [WorkunitState.CHECKOUT, WorkunitState.QUEUED]
 
+    def test_a_stock_worker_hears_what_it_runs_in_vain(self, world: World) -> None:
+        """What it does not run any more is lost, and that may halt the job of what it does run."""
+        world.stock_client()
+        job = world.submit(a_job(noretry=True).task("t", parts=2))
+        a, b = (g.unit for g in world.checkout(want=2))
+        world.stock_client(current_work=[b.id])
+        assert job.state is JobState.SUSPEND
+        assert heartbeat(world.state, world.ctx, C1, None).discard == [b.id]
+        assert a.state is b.state is WorkunitState.SUSPEND
+
+    def test_a_stock_worker_hears_again_what_was_withdrawn_before_it_registered(self, world: World) -> None:
+        world.stock_client()
+        job = world.submit(a_job().task("t", parts=2))
+        a, _ = (g.unit for g in world.checkout(want=2))
+        suspend_job(world.state, world.ctx, job.id)
+        world.stock_client(current_work=[a.id])
+        assert heartbeat(world.state, world.ctx, C1, None).discard == [a.id]
+
+    def test_two_daemons_with_one_id_blame_no_work(self, world: World) -> None:
+        """A restart has an incarnation that nobody has seen; one that was replaced and is back is another daemon."""
+        world.client(incarnation="a")
+        job = world.submit(a_job().task("t"))
+        unit = world.take()
+        world.client(incarnation="b")
+        assert (unit.lost, unit.given_back) == (1, 0), "it may have been a restart"
+        for turn in range(10):
+            world.pass_s(1)
+            incarnation = "ab"[turn % 2]
+            held = world.take()
+            world.state.take()
+            world.client(incarnation=incarnation)
+            assert held is unit
+            assert unit.notes == SHARED_ID
+            (came,) = (e for e in world.state.take().events if e.code == "CR")
+            assert came.fields["reason"] == SHARED_ID
+            world.pass_s(400)
+            world.client(incarnation=incarnation)
+        assert (unit.failed, unit.lost) == (0, 1)
+        assert job.state is JobState.IN_PROGRESS
+
+    def test_what_one_of_two_daemons_with_one_id_has_finished_counts(self, world: World) -> None:
+        world.client(incarnation="a")
+        world.client(incarnation="b")
+        world.submit(a_job().task("t"))
+        unit = world.take()
+        world.client(incarnation="a")
+        assert unit.state is WorkunitState.QUEUED
+        lost = unit.lost
+        assert world.done(unit) == "accepted"
+        assert unit.lost == lost == 0
+
+    def test_many_restarts_are_remembered_by_the_last_few(self, world: World) -> None:
+        client = world.client()
+        for n in range(2, 40):
+            world.client(incarnation=f"i{n}")
+        assert len(client.replaced) == MAX_REPLACED
+
     def test_an_offline_client_that_registers_is_back(self, world: World) -> None:
         client = world.client()
         world.pass_s(60)
@@ -149,8 +213,6 @@ class TestHeartbeat:
         assert world.state.changes.is_empty()
 
     def test_without_a_list_it_is_told_once_what_was_withdrawn(self, world: World) -> None:
-        from awe_server.scheduler.jobs import suspend_job
-
         world.stock_client()
         job = world.submit(a_job().task("t", parts=2))
         unit = world.take()

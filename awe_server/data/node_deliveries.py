@@ -7,14 +7,21 @@ from anyio import to_thread
 from awe_server.data import documents as docs
 from awe_server.data.node_base import NodeBase
 from awe_server.store.base import Put
+from shared_models.errors import UnreadableNode
 
 
 class NodeDeliveries(NodeBase):
     """Remembers deliveries, and what attempts staged besides bytes."""
 
     async def delivery(self, node_id: str) -> dict[str, Any]:
-        """What was noted last of a delivery of the node's file; {} if nothing was. Raises NodeNotFound."""
-        return dict((await self.get(node_id)).get("_delivery") or {})
+        """What was noted last of a delivery of the node's file; {} if nothing was.
+
+        Raises NodeNotFound, UnreadableNode.
+        """
+        noted = (await self.get(node_id)).get("_delivery") or {}
+        if not isinstance(noted, dict):
+            raise UnreadableNode(node_id=node_id, problem="its _delivery is no object")
+        return dict(noted)
 
     async def note_delivery(self, node_id: str, what: dict[str, Any]) -> None:
         """Note how far a delivery is; durable when this returns. Raises NodeNotFound."""

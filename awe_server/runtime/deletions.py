@@ -1,5 +1,5 @@
-"""Nodes, files elsewhere, and parts of removed jobs, that nobody needs any more: noted with the batch that made
-them useless, and deleted once it is durable.
+"""Nodes, files elsewhere, and parts of removed jobs, that nobody needs any more: noted with the batch that
+made them useless, and deleted once it is durable.
 
 A note is a document of `meta`, so a crash in between loses no deletion: recovery reads what is left and asks
 again. It is written after everything else of its batch: a torn batch must not name nodes still in use.

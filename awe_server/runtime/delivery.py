@@ -20,7 +20,7 @@ from awe_server.scheduler.facts import OutputFact
 from awe_server.scheduler.state import Task
 from awe_server.store.base import Document
 from shared_models.archives import is_archive
-from shared_models.errors import NodeNotFound
+from shared_models.errors import NodeNotFound, UnreadableNode
 from shared_models.file_urls import is_file_url, path_of
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,19 @@ class Delivery:
             notes.append(f"no index '{io['shockindex']}' for output {io['filename']}: {exc.message}")
 
     async def take_back(self, host: str, staging: str, token: str) -> None:
-        """Remove the node that a delivery to a Shock has made, if any, then the one here that knows of it."""
+        """Remove the node that a delivery to a Shock has made, if any, then the one here that knows of it.
+
+        Raises SinkBusy; SinkRefused if what was made stays there, also because nobody knows any more what it is.
+        """
         with contextlib.suppress(NodeNotFound):
             try:
                 await self._sinks.take_back(host, token, _Memo(self._nodes, staging))
             except SinkRefused:
                 await self._nodes.delete(staging)
                 raise
+            except UnreadableNode as exc:
+                await self._nodes.delete(staging)
+                raise SinkRefused(exc.message) from exc
             await self._nodes.delete(staging)
 
     async def forget(self, staging: str) -> None:

@@ -281,6 +281,30 @@ async def test_a_staging_node_goes_when_the_other_shock_is_given_up(
     await eventually(is_clean)
 
 
+@pytest.mark.parametrize("odd", [{"file": 7}, {"_delivery": 7}], ids=["document", "delivery"])
+async def test_what_a_node_that_makes_no_sense_delivered_is_given_up_and_said(
+    site: SharedSite,
+    shock: ShockServer,
+    other: ShockServer,
+    odd: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job_id, staging = await stopped(site, shock, other)
+    node = await site.engine.get("nodes", staging[0])
+    assert node is not None
+    await site.engine.put(Put("nodes", {**node, **odd}))
+    await recompute(site, job_id)
+
+    async def is_clean() -> bool:
+        gone = [await site.engine.get("nodes", node) for node in staging] == [None, None]
+        return gone and not await notes(site)
+
+    await eventually(is_clean)
+    said = [vars(record) for record in caplog.records if record.message == "not_deleted"]
+    (line,) = (one for one in said if shock.url in one["place"])
+    assert staging[0] in line["reason"]
+
+
 async def test_a_refused_deletion_is_no_reason_to_try_again() -> None:
     class Refusing(Places):
         async def remove(self, place: str, token: str) -> None:

@@ -81,7 +81,7 @@ class SourceIndexes:
         needed: Collection[str],
         now_s: float | None = None,
         *,
-        require_lead: Callable[[], object] = lambda: None,
+        require_lead: Callable[[], object],
     ) -> int:
         """Remove what none of the needed keys stands for; how many files that were.
 

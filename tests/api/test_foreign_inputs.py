@@ -16,6 +16,7 @@ from shared_models.versions import file_version
 from tests.api.conftest import Api
 from tests.support.eventually import eventually
 from tests.support.http_files import HttpFiles
+from tests.support.lead import leads
 from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 from tests.unit.data.samples import READS
@@ -346,7 +347,9 @@ async def test_two_jobs_share_the_index_of_a_file_and_it_goes_when_nobody_needs_
 
     async def swept() -> int:
         later_s = path.stat().st_mtime + 2 * YOUNG_S
-        return int(await duties.indexes.collect(needed(api.services.engine.state), later_s))
+        return int(
+            await duties.indexes.collect(needed(api.services.engine.state), later_s, require_lead=leads)
+        )
 
     assert await swept() == 0
     await api.ok("DELETE", f"/job/{jobs[0]['id']}")

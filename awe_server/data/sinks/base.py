@@ -39,10 +39,6 @@ class SinkSilent(SinkBusy):
 RequireLead = Callable[[], object]
 
 
-def always_leads() -> None:
-    """For who has nobody beside it."""
-
-
 class Content(Protocol):
     """A whole file, to be read once or more often."""
 
@@ -72,9 +68,7 @@ class Memo(Protocol):
         """Note something, durably."""
 
 
-async def verified(
-    chunks: ByteReader, content: Content, require_lead: RequireLead = always_leads
-) -> AsyncIterator[bytes]:
+async def verified(chunks: ByteReader, content: Content, require_lead: RequireLead) -> AsyncIterator[bytes]:
     """What is read of a content; its last piece only once all of it proved to be what came in.
 
     So what was damaged on our disk is whole nowhere else, nor is what another server may have delivered

@@ -23,7 +23,7 @@ from awe_server.data.parts import Part
 from awe_server.data.passing import is_passing_errno
 from awe_server.data.ports import FileFact
 from awe_server.data.roots import open_folder_of
-from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, always_leads, reason_of
+from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, reason_of
 from awe_server.data.sinks.stage import Stage, version_of
 from shared_models.errors import Forbidden, NoSpace
 from shared_models.ids import TaskId
@@ -54,7 +54,7 @@ class Wanted:
 class FileSink:
     """Makes files below some directories."""
 
-    def __init__(self, roots: Sequence[str], require_lead: RequireLead = always_leads) -> None:
+    def __init__(self, roots: Sequence[str], require_lead: RequireLead) -> None:
         self._roots = roots
         self._require_lead = require_lead
 

@@ -1,13 +1,13 @@
 """Outputs in object stores. An object appears whole, and storing it again changes nothing."""
 
 from awe_server.data.objects import ObjectBusy, ObjectMissing, ObjectRefused, Objects
-from awe_server.data.sinks.base import Content, RequireLead, SinkBusy, SinkRefused, always_leads, verified
+from awe_server.data.sinks.base import Content, RequireLead, SinkBusy, SinkRefused, verified
 
 
 class ObjectSink:
     """Stores objects."""
 
-    def __init__(self, objects: Objects, require_lead: RequireLead = always_leads) -> None:
+    def __init__(self, objects: Objects, require_lead: RequireLead) -> None:
         self._objects = objects
         self._require_lead = require_lead
 

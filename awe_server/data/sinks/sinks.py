@@ -18,7 +18,6 @@ from awe_server.data.sinks.base import (
     RequireLead,
     SinkBusy,
     SinkSilent,
-    always_leads,
     shown,
 )
 from awe_server.data.sinks.files import FileSink, Wanted
@@ -38,9 +37,7 @@ class Sinks:
     And what `require_lead` raises, before anything is changed elsewhere, and before a file is whole there.
     """
 
-    def __init__(
-        self, http: httpx.AsyncClient, root_threads: RootThreads, require_lead: RequireLead = always_leads
-    ) -> None:
+    def __init__(self, http: httpx.AsyncClient, root_threads: RootThreads, require_lead: RequireLead) -> None:
         self._require_lead = require_lead
         web = Web(http, require_lead)
         self._shock = ShockSink(web)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from awe_server.data.passing import is_passing
-from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, always_leads, reason_of, shown
+from awe_server.data.sinks.base import RequireLead, SinkBusy, SinkRefused, reason_of, shown
 from shared_models.locations import is_web_url
 
 #: A server that stores a large file may answer long after its last byte.
@@ -34,7 +34,7 @@ class Answer:
 class Web:
     """Sends requests and bodies."""
 
-    def __init__(self, http: httpx.AsyncClient, require_lead: RequireLead = always_leads) -> None:
+    def __init__(self, http: httpx.AsyncClient, require_lead: RequireLead) -> None:
         self._http = http
         self.require_lead = require_lead
 

@@ -16,6 +16,7 @@ from awe_server.data.sinks.files import FileSink, Wanted
 from awe_server.data.sinks.stage import Stage
 from shared_models.ids import TaskId
 from shared_models.staging import stage_folder
+from tests.support.lead import leads
 from tests.support.staged import stage_path
 
 TASK = TaskId("job_make")
@@ -28,7 +29,7 @@ class Root:
         folder.mkdir()
         self.folder = folder
         self.target = folder / "out.txt"
-        self.sink = FileSink([str(folder)])
+        self.sink = FileSink([str(folder)], leads)
 
     def stage(self, rank: int, attempt: int, data: bytes) -> Path:
         path = Path(stage_path(str(self.target), TASK, 1, rank, attempt))

@@ -17,6 +17,7 @@ from awe_server.data.root_threads import MAX_PER_ROOT, NoAnswer, RootThreads
 from awe_server.data.sinks import sinks
 from awe_server.data.sinks.base import SinkBusy, SinkSilent
 from tests.support.eventually import eventually
+from tests.support.lead import leads
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +118,7 @@ async def test_a_removal_on_a_file_system_that_hangs_is_told_so_and_goes_on(
     monkeypatch.setattr(sinks.FileSink, "remove", lambda *_: answers.wait())
     monkeypatch.setattr(sinks.FileSink, "place", lambda *_: "placed")
     async with httpx.AsyncClient() as http:
-        removing = sinks.Sinks(http, RootThreads(("/hung",)))
+        removing = sinks.Sinks(http, RootThreads(("/hung",)), leads)
         for _ in range(2 * MAX_PER_ROOT):
             with pytest.raises(SinkSilent, match=r"the file system of /hung gives no answer in 0\.05 s"):
                 await removing.remove("file:///hung/out.txt", "")
@@ -137,7 +138,7 @@ async def test_a_delivery_to_a_file_system_that_hangs_is_told_so(
     monkeypatch.setattr(sinks.FileSink, "missing", lambda *_: answers.wait() and [])
     wanted = Mock(path="/hung/out.txt")
     async with httpx.AsyncClient() as http:
-        delivering = sinks.Sinks(http, RootThreads(("/hung",)))
+        delivering = sinks.Sinks(http, RootThreads(("/hung",)), leads)
         with pytest.raises(SinkBusy, match=r"the file system of /hung gives no answer in 0\.05 s"):
             await delivering.missing_parts(wanted)
         answers.set()

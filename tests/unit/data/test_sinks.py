@@ -31,6 +31,7 @@ from awe_server.data.sinks.web import Web
 from shared_models.errors import NodeNotFound
 from shared_models.limits import MIB
 from tests.support.http_files import HttpFiles
+from tests.support.lead import leads
 from tests.support.s3 import S3Server
 from tests.support.shock import ShockServer
 
@@ -80,7 +81,7 @@ class Notes:
 @pytest.fixture
 async def web() -> AsyncIterator[Web]:
     async with httpx.AsyncClient(trust_env=False) as http:
-        yield Web(http)
+        yield Web(http, leads)
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ async def test_a_put_follows_only_what_repeats_it(content: File, tmp_path: Path)
         return httpx.Response(302, headers={"Location": "/b"}) if path == "/seen" else httpx.Response(201)
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
-        sink = HttpSink(Web(http))
+        sink = HttpSink(Web(http, leads))
         await sink.deliver("http://x/a", content)
         assert seen == [("http://x/a", len(DATA)), ("http://x/b", len(DATA))]
         with pytest.raises(SinkRefused, match="answers 302"):
@@ -331,7 +332,7 @@ async def test_objects_of_any_size_are_stored_and_removed(
     s3: S3Server, s3_bucket: str, tmp_path: Path, size: int
 ) -> None:
     data = bytes(size)
-    sink = ObjectSink(Objects())
+    sink = ObjectSink(Objects(), leads)
     for _ in range(2):
         await sink.deliver(f"s3://{s3_bucket}/a%20b/c", File(tmp_path / "f", data))
     assert s3.get(s3_bucket, "a b/c") == data
@@ -343,7 +344,7 @@ async def test_objects_of_any_size_are_stored_and_removed(
 
 async def test_a_bucket_that_is_not_there_is_a_refusal(s3: S3Server, content: File) -> None:
     with pytest.raises(SinkRefused, match="there is no bucket nobodys-bucket"):
-        await ObjectSink(Objects()).deliver("s3://nobodys-bucket/x", content)
+        await ObjectSink(Objects(), leads).deliver("s3://nobodys-bucket/x", content)
 
 
 async def test_a_store_that_is_away_is_tried_again(
@@ -351,7 +352,7 @@ async def test_a_store_that_is_away_is_tried_again(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(SinkBusy):
-        await ObjectSink(Objects()).deliver("s3://some-bucket/x", content)
+        await ObjectSink(Objects(), leads).deliver("s3://some-bucket/x", content)
 
 
 async def test_a_file_that_breaks_off_here_leaves_no_object(
@@ -360,7 +361,7 @@ async def test_a_file_that_breaks_off_here_leaves_no_object(
     content = File(tmp_path / "f", bytes(20 * MIB))
     content.size += 1
     with pytest.raises(Exception, match="too early"):
-        await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", content)
+        await ObjectSink(Objects(), leads).deliver(f"s3://{s3_bucket}/x", content)
     assert (s3.keys(s3_bucket), s3.uploads(s3_bucket)) == ([], [])
 
 
@@ -371,12 +372,12 @@ async def test_an_object_that_was_damaged_here_is_stored_nowhere(
     content = File(tmp_path / "f", bytes(size))
     content.damage()
     with pytest.raises(SinkRefused, match="damaged on this server's disk"):
-        await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", content)
+        await ObjectSink(Objects(), leads).deliver(f"s3://{s3_bucket}/x", content)
     assert (s3.keys(s3_bucket), s3.uploads(s3_bucket)) == ([], [])
 
 
 async def test_pieces_go_to_s3_with_checksums(s3: S3Server, s3_bucket: str, tmp_path: Path) -> None:
-    await ObjectSink(Objects()).deliver(f"s3://{s3_bucket}/x", File(tmp_path / "f", DATA * 4))
+    await ObjectSink(Objects(), leads).deliver(f"s3://{s3_bucket}/x", File(tmp_path / "f", DATA * 4))
     assert s3.about(s3_bucket, "x")["x-amz-checksum-algorithm"] == "SHA256"
 
 
@@ -411,7 +412,7 @@ async def test_pieces_larger_than_usual_are_those_of_one_upload_at_a_time(
     monkeypatch.setattr(objects_module, "PLAIN_BYTES", MIB)
     monkeypatch.setattr(objects_module, "USUAL_PIECE_BYTES", MIB)
     monkeypatch.setattr(objects_module, "piece_bytes", lambda size: 5 * MIB)
-    sink = ObjectSink(Objects())
+    sink = ObjectSink(Objects(), leads)
     async with anyio.create_task_group() as group:
         for i in range(3):
             group.start_soon(sink.deliver, f"s3://{s3_bucket}/{i}", File(tmp_path / f"f{i}", DATA * 4))
@@ -422,7 +423,7 @@ async def test_pieces_larger_than_usual_are_those_of_one_upload_at_a_time(
 async def test_what_is_too_large_for_an_object_is_a_refusal(s3: S3Server, content: File) -> None:
     content.size = MAX_OBJECT_BYTES + 1
     with pytest.raises(SinkRefused, match=r"more than one object may have here \(5497 GB\)"):
-        await ObjectSink(Objects()).deliver("s3://some-bucket/x", content)
+        await ObjectSink(Objects(), leads).deliver("s3://some-bucket/x", content)
 
 
 async def test_connections_of_a_few_buckets_are_kept(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +455,7 @@ async def test_nothing_is_put_where_something_is_being_removed(
     monkeypatch.setattr(ObjectSink, "delete", remove)
     monkeypatch.setattr(ObjectSink, "deliver", deliver)
     async with httpx.AsyncClient() as http, anyio.create_task_group() as group:
-        sinks = Sinks(http, RootThreads((str(tmp_path),)))
+        sinks = Sinks(http, RootThreads((str(tmp_path),)), leads)
         group.start_soon(sinks.remove, "s3://b/x", "")
         await removing.wait()
         await sinks.to_url("s3://b/y", content)

@@ -77,7 +77,7 @@ class Delivery:
     async def take_back(self, host: str, staging: str, token: str) -> None:
         """Remove the node that a delivery to a Shock has made, if any, then the one here that knows of it.
 
-        Raises SinkBusy; SinkRefused if what was made stays there, also because nobody knows any more what it is.
+        Raises SinkBusy; SinkRefused if what was made stays there, also because nobody knows what it is.
         """
         with contextlib.suppress(NodeNotFound):
             try:

@@ -38,8 +38,8 @@ def register(
     other kind) starts with a clean skip list, and what the old one held is queued again as lost, at once for
     the first time: the old one ended without giving it back, and that may have been the work's doing. But not
     what the new one still has, finished in its spool (native: `spooled`) or running (stock: `current_work`).
-    An incarnation that was replaced and comes again is no restart: two daemons have one id, and what the other
-    one holds is queued again with nobody to blame.
+    An incarnation that was replaced and comes again is no restart: two daemons have one id, and what the
+    other one holds is queued again with nobody to blame.
     """
     id = client_id or new_client_id
     client = state.clients.get(id)

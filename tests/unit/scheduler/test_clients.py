@@ -144,7 +144,7 @@ class TestIncarnations:
         assert heartbeat(world.state, world.ctx, C1, None).discard == [a.id]
 
     def test_two_daemons_with_one_id_blame_no_work(self, world: World) -> None:
-        """A restart has an incarnation that nobody has seen; one that was replaced and is back is another daemon."""
+        """A restart has a new incarnation; one that was replaced and is back is another daemon."""
         world.client(incarnation="a")
         job = world.submit(a_job().task("t"))
         unit = world.take()

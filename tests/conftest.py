@@ -17,7 +17,9 @@ from tests.support.s3 import s3_bucket, s3_server
 __all__ = ["mongo_server", "mongo_url", "s3_bucket", "s3_server"]
 
 #: Where it is kept how many promises a run has broken, and where.
-BROKEN = "awe/broken"
+BROKEN = "awe/broken-promises"
+#: ... and whether it killed too seldom.
+WEAK = "awe/too-few-kills"
 
 #: Options of pytest with which not every test runs.
 _CHOOSING = (

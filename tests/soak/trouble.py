@@ -57,11 +57,10 @@ class Trouble:
 
     async def _stop(self) -> None:
         tally.count("clean stop server")
-        code = await asyncio.to_thread(self._env.server.stop)
-        if code != 0:
-            self._world.problem(
-                f"a clean stop ended with {code}: {self._env.server.running.output()[-2000:]}"
-            )
+        try:
+            await asyncio.to_thread(self._env.server.stop)
+        except AssertionError as exc:
+            self._world.problem(f"a clean stop: {exc}")
         await asyncio.to_thread(self._env.server.start)
 
     async def _kill_daemon(self) -> None:

@@ -44,6 +44,7 @@ def awe(count: int) -> dict[str, float | str]:
         client = site.start_client()
         run_job(line, WARM)
         server_s, client_s, all_s = site.server.cpu_s(), client.cpu_s(), _with_commands(client)
+        written = site.server.written_bytes()
         took_s = run_job(line, count)
         return {
             "tasks": count,
@@ -51,6 +52,7 @@ def awe(count: int) -> dict[str, float | str]:
             "server_cpu_us": (site.server.cpu_s() - server_s) / count * 1e6,
             "client_cpu_us": (client.cpu_s() - client_s) / count * 1e6,
             "client_and_commands_cpu_us": (_with_commands(client) - all_s) / count * 1e6,
+            "server_written_bytes": (site.server.written_bytes() - written) / count,
             "server_rss_mib": site.server.rss_bytes() / 2**20,
             "client_rss_mib": client.rss_bytes() / 2**20,
             "server_fs": site.fs,

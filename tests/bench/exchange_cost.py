@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def one(count: int, clients: int, batch: int, jobs: int = 1) -> dict[str, float | str]:
     """A fresh server works off jobs of so many workunits, one after the other."""
     with Site() as site:
-        loader_s = time.process_time()
+        loader_s, written = time.process_time(), site.server.written_bytes()
         took_s, used_s = work_off(site.port, clients, batch, count, jobs=jobs, cpu_s=site.server.cpu_s)
         return {
             "workunits": count * jobs,
@@ -34,6 +34,7 @@ def one(count: int, clients: int, batch: int, jobs: int = 1) -> dict[str, float 
             "server_cpu_us": used_s / (count * jobs) * 1e6,
             "server_core_share": used_s / took_s,
             "load_core_share": (time.process_time() - loader_s) / took_s,
+            "server_written_bytes": (site.server.written_bytes() - written) / (count * jobs),
             "server_rss_mib": site.server.rss_bytes() / 2**20,
             "server_fs": site.fs,
         }

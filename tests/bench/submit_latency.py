@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
         client = site.start_client()
         for _ in range(WARM):
             one(line)
-        server_s, client_s = site.server.cpu_s(), client.cpu_s()
+        server_s, client_s, written = site.server.cpu_s(), client.cpu_s(), site.server.written_bytes()
         took_ms = [one(line) * 1e3 for _ in range(options.count)]
         yield {
             "case": "awe",
@@ -57,6 +57,7 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
             "max_ms": max(took_ms),
             "server_cpu_ms": (site.server.cpu_s() - server_s) / options.count * 1e3,
             "client_cpu_ms": (client.cpu_s() - client_s) / options.count * 1e3,
+            "server_written_bytes": (site.server.written_bytes() - written) / options.count,
             "server_fs": site.fs,
         }
 

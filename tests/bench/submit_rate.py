@@ -45,7 +45,7 @@ async def submit_all(port: int, count: int, connections: int) -> float:
 
 def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
     with Site() as site:
-        before, rss = site.server.cpu_s(), site.server.rss_bytes()
+        before, rss, written = site.server.cpu_s(), site.server.rss_bytes(), site.server.written_bytes()
         took_s = uvloop.run(submit_all(site.port, options.count, options.connections))
         yield {
             "case": "submit",
@@ -53,6 +53,7 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
             "jobs_per_s": options.count / took_s,
             "server_cpu_us": (site.server.cpu_s() - before) / options.count * 1e6,
             "server_bytes_per_job": (site.server.rss_bytes() - rss) / options.count,
+            "server_written_bytes": (site.server.written_bytes() - written) / options.count,
             "server_fs": site.fs,
         }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.bench.harness.machine import cpu_s, file_system
+from tests.bench.harness.machine import cpu_s, file_system, written_bytes
 from tests.support.memory import rss_bytes, tree
 
 BIN = Path(sys.executable).parent
@@ -51,6 +51,10 @@ class Child:
 
     def rss_bytes(self) -> int:
         return sum(rss_bytes(pid) for pid in tree(self.pid))
+
+    def written_bytes(self) -> int:
+        """What it let the kernel write to storage so far, with its living descendants."""
+        return sum(written_bytes(pid) for pid in tree(self.pid))
 
     def end(self) -> None:
         if self._process.poll() is None:

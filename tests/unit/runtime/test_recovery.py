@@ -1,9 +1,11 @@
 """Reading the state: everything as it was, a grace for all, one bad document does not spoil the rest."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from awe_server.scheduler.invariants import check
 from awe_server.scheduler.state import Context, FinishTask, PrepareTask
 from awe_server.scheduler.tick import tick
 from awe_server.settings import Settings
-from awe_server.store.base import Collection, Delete, Put, Query
+from awe_server.store.base import COLLECTIONS, Collection, Delete, Put, Query
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.open import open_store
 from shared_models.errors import StoreUnavailable, UnreadableJob
@@ -279,6 +281,49 @@ async def test_X_10_a_row_of_a_foreign_id_keeps_only_its_job_back_and_is_named(
     lines = await survey_documents(again.store)
     assert [line for line in lines if f"{collection[:-1]} {odd['id']}" in line and " -> " in line], lines
     await again.engine.stop()
+
+
+#: Edited in the database itself, behind the columns by which its rows are found.
+EDITS = (
+    "UPDATE workunits SET id = 'foreign' WHERE id = :unit",
+    "UPDATE workunits SET doc = json_set(doc, '$.taskid', 'x') WHERE id = :unit",
+    "UPDATE workunits SET doc = json_set(doc, '$.taskid', 5) WHERE id = :unit",
+    "UPDATE workunits SET doc = json_remove(doc, '$.taskid', '$.rank'), id = 'foreign' WHERE id = :unit",
+    "UPDATE workunits SET doc = '[]' WHERE id = :unit",
+    "UPDATE tasks SET id = 'foreign' WHERE id = :task",
+    "UPDATE tasks SET doc = json_set(doc, '$.jobid', 'x') WHERE id = :task",
+    "UPDATE tasks SET doc = json_remove(doc, '$.jobid', '$.task_name'), id = 'foreign' WHERE id = :task",
+    "UPDATE tasks SET doc = '5' WHERE id = :task",
+)
+
+
+@pytest.mark.parametrize("edit", EDITS)
+async def test_X_10_a_row_that_was_edited_in_the_database_keeps_only_its_job_back(
+    edit: str, tmp_path: Path
+) -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    bad = await shop.submit(task(), task("1"))
+    await shop.fetch(2)
+    good = await shop.submit(task())
+    await shop.engine.stop()
+    await shop.store.open()
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    for name in COLLECTIONS:
+        await store.commit([Put(name, d) async for d in shop.store.scan(name) if d["id"] != "format"])
+    await store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "awe.sqlite")) as db, db:
+        assert db.execute(edit, {"task": f"{bad}_0", "unit": f"{bad}_0_0"}).rowcount == 1
+    await store.open()
+    state = await read_state(store, Settings(), lambda: Context(0.0, time.time(), str))
+    assert list(state.jobs) == [good]
+    job = await store.get("jobs", bad)
+    assert job is not None
+    assert job["state"] == "suspend"
+    assert "says that it is" in job["notes"]
+    assert [line for line in await survey_documents(store) if " -> " in line]
+    await store.close()
 
 
 @pytest.mark.parametrize("counters", [None, {"id": "counters", "jid": 10_001}], ids=["gone", "behind"])

@@ -5,28 +5,26 @@ are written together and cost one fsync; only then may they be sent. They are wr
 there to send them to. Acknowledgements are not fsynced: a report that is delivered twice is answered
 `duplicate`. A torn last line is what a crash leaves; it is cut off at the next start. When nothing is open
 the file is emptied, and when it has grown large it is written anew. Lines that cannot be read are moved to a
-file beside it, `reports.unread`, for people to look at.
+file beside it, `reports.unread`, for people to look at; while that file does not take them they stay in this
+one, which is not emptied then.
 
 The lines hold lease tokens: the file is private to its user.
 """
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
-import stat
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from awe_client.daemon.attempt import AttemptKey
 from awe_client.daemon.disk import BeforeRemoval
-from awe_client.daemon.identity import WorkRootUnusable
+from awe_client.daemon.own_threads import OwnThreads
+from awe_client.daemon.unread_lines import UnreadLines, open_plain, write_all
 from shared_models.errors import InvalidDocument
 from shared_models.ids import WorkunitId
 from shared_models.messages import ReportMessage, check_report
@@ -38,8 +36,6 @@ WRITE_AFTER_S = 0.2
 #: What the disk refused is written again so often, while it is open.
 WRITE_AGAIN_S = 2.0
 REWRITE_BYTES = 32 * 1024 * 1024
-#: What the system says of a directory, a link, a socket.
-_NOT_PLAIN = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
 
 
 class Spool:
@@ -49,6 +45,7 @@ class Spool:
         """`before_removal` is called before the file gives room back to the disk."""
         self._before_removal = before_removal
         self._path = folder / "reports.log"
+        self._unread = UnreadLines(folder / "reports.unread")
         self._fd = -1
         self._size = 0
         self._lines: list[bytes] = []
@@ -56,7 +53,7 @@ class Spool:
         self._flying: dict[AttemptKey, ReportMessage] = {}  #: being written
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._thread = ThreadPoolExecutor(1, "spool")
+        self._thread = OwnThreads(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
         self._is_abandoned = False
         self._refused: list[AttemptKey] = []  #: of these, what the disk did not take
@@ -64,9 +61,9 @@ class Spool:
     def open(self) -> list[AttemptKey]:
         """Read what the last incarnation left; returns the attempts whose reports are still open.
 
-        Raises WorkRootUnusable if something else lies in the file's place.
+        Raises WorkRootUnusable if something else lies in the file's place, and OSError.
         """
-        self._fd = _open_plain(self._path)
+        self._fd = open_plain(self._path)
         unread: list[bytes] = []
         with open(self._fd, "rb", closefd=False) as file:
             for line in file:
@@ -76,28 +73,12 @@ class Spool:
                     unread.append(line)
                 self._size += len(line)
         os.ftruncate(self._fd, self._size)
-        self._begin_anew(unread)
-        self._thread.submit(lambda: None)  # a thread now, for later this machine may start no more
+        self._unread.lines = b"".join(unread)
+        # In a file of our own: a daemon that has lost this folder to us, and does not know yet, may still
+        # write into the one it has open.
+        self._rewrite(self._open_lines())
+        self._thread.start_all()
         return list(self._durable)
-
-    def _begin_anew(self, unread: list[bytes]) -> None:
-        """In a file of our own: a daemon that has lost this folder to us, and does not know yet, may still
-        write into the one it has open.
-        """
-        try:
-            if unread:
-                self._keep_unread(b"".join(unread))
-            self._replace(self._open_lines())
-        except OSError as exc:
-            log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
-
-    def _keep_unread(self, lines: bytes) -> None:
-        fd = _open_plain(self._path.with_suffix(".unread"))
-        try:
-            os.lseek(fd, 0, os.SEEK_END)
-            _write_synced(fd, lines)
-        finally:
-            os.close(fd)
 
     def _recall(self, line: bytes) -> bool:
         """Pass over what is no line of ours, and say so: nothing that a server would refuse may hold up the
@@ -186,7 +167,7 @@ class Spool:
         data = b"".join([*(_line_of(self._durable[key]) for key in again), *lines])
         is_over = not (self._durable or self._flying)
         try:
-            await self._in_thread(self._write, data, bool(self._flying or again), is_over)
+            await self._thread.run(self._write, data, bool(self._flying or again), is_over)
             self._refused = []
         except OSError as exc:
             if not again:
@@ -197,11 +178,7 @@ class Spool:
         if self._refused:
             self._write_soon(WRITE_AGAIN_S)
         if self._size > REWRITE_BYTES:
-            await self._rewrite()
-
-    async def _in_thread(self, work: Callable[..., None], *args: Any) -> None:
-        """In a thread of our own: others may all wait for a disk that hangs."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+            await self._thread.run(self._rewrite, self._open_lines())
 
     def ready(self) -> list[ReportMessage]:
         """The reports that may be sent, oldest first."""
@@ -247,15 +224,10 @@ class Spool:
     def _write(self, data: bytes, sync: bool, nothing_open: bool) -> None:
         if self._is_abandoned:
             return
-        if nothing_open:
-            self._before_removal()
-            os.ftruncate(self._fd, 0)
-            self._size = 0
+        if nothing_open and self._empty():
             return
         try:
-            written = 0
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._size + written)
+            write_all(self._fd, data, self._size)
             if sync:
                 os.fdatasync(self._fd)
         except OSError:
@@ -264,27 +236,42 @@ class Spool:
             raise
         self._size += len(data)
 
-    async def _rewrite(self) -> None:
-        """Write only what is open into a new file, and put it in the place of the old one."""
-        try:
-            await self._in_thread(self._replace, self._open_lines())
-        except OSError as exc:
-            log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
+    def _empty(self) -> bool:
+        """Whether nothing had to stay."""
+        with self._unread.moved() as staying:
+            if staying:
+                return False
+            self._before_removal()
+            os.ftruncate(self._fd, 0)
+            self._size = 0
+        return True
 
     def _open_lines(self) -> bytes:
         return b"".join(_line_of(report) for report in self._durable.values())
 
-    def _replace(self, data: bytes) -> None:
+    def _rewrite(self, reports: bytes) -> None:
+        """Write only what is open into a new file, and put it in the place of the old one."""
         if self._is_abandoned:
             return
+        try:
+            with self._unread.moved() as staying:
+                self._replace(staying + reports)
+        except OSError as exc:
+            log.error("spool_not_rewritten", extra={"path": str(self._path), "error": str(exc)})
+
+    def _replace(self, data: bytes) -> None:
         temporary = self._path.with_suffix(".part")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_synced(fd, data)
+            write_all(fd, data, 0)
+            os.fsync(fd)
             self._before_removal()
             os.rename(temporary, self._path)
         except OSError:
             os.close(fd)
+            self._before_removal()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise
         # From now on the old file has no name: nothing that is written there would be found again.
         old, self._fd, self._size = self._fd, fd, len(data)
@@ -302,27 +289,6 @@ class Spool:
                 os.close(folder)
         except OSError as exc:
             log.warning("spool_folder_not_synced", extra={"path": str(self._path), "error": str(exc)})
-
-
-def _open_plain(path: Path) -> int:
-    """Open a file for reading and writing, or make it; no link is followed, and nobody waited for."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        fd = os.open(path, flags, 0o600)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            return fd
-        os.close(fd)
-    except OSError as exc:
-        if exc.errno not in _NOT_PLAIN:
-            raise
-    raise WorkRootUnusable(f"{path}: is no regular file; remove it")
-
-
-def _write_synced(fd: int, data: bytes) -> None:
-    written = 0
-    while written < len(data):
-        written += os.write(fd, data[written:])
-    os.fsync(fd)
 
 
 def _line_of(report: ReportMessage) -> bytes:

@@ -16,7 +16,7 @@ def test_a_slow_input_shows_its_progress_until_it_is_there(
         env.server.start()
         env.start_client(slots=1)
         url = files.put("in.bin", bytes(size))
-        files.block_delay_s = 0.3
+        files.block_delay_s = 1.0  # a minute and a half for all of it, if nobody lets go
         task = {"taskid": "0", "cmd": {"name": "true"}, "inputs": [{"filename": "in.bin", "url": url}]}
         job_id = env.submit({"tasks": [task]})
         work = f"/work/{job_id}_0_0"

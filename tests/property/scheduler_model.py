@@ -95,9 +95,11 @@ class MemoryStore:
 
 
 def operations(state: State, changes: Changes) -> Operations:
-    """A batch as the engine writes it: removals, then documents, jobs last."""
+    """A batch as the engine writes it: removals, then documents, jobs last; then parts of removed jobs."""
     found: Operations = [(r.collection, r.field, None, r.value) for r in changes.removals]
     found += [(name, "id", document, "") for name, document in views.documents(state, changes)]
+    gone = [effect.job for effect in changes.effects if isinstance(effect, DeleteNodes) and effect.job]
+    found += [(name, "jobid", None, job_id) for job_id in gone for name in ("workunits", "tasks")]
     return found
 
 

@@ -268,9 +268,10 @@ class Daemon:
     @property
     def max_wait_s(self) -> float:
         """How long a request may wait at the server. One that asks for nothing, of a suspended client or one
-        with a full disk, is not ended by what changes that.
+        with a full disk or no executor, is not ended by what changes that.
         """
-        return SUSPENDED_WAIT_S if self._suspended or self._disk_is_low else 30.0
+        asks = self._executors.is_there and not (self._suspended or self._disk_is_low)
+        return 30.0 if asks else SUSPENDED_WAIT_S
 
     def profile(self) -> dict[str, Any]:
         """Who we are; `spooled` are attempts of our last incarnation whose results we still have."""
@@ -313,7 +314,8 @@ class Daemon:
         disk = self._disk_told = self._make_room()
         trouble = self._trouble(disk)
         want = 0
-        if not (self._draining or self._suspended or self._disk_is_low or self._work_disk.hangs):
+        is_able = self._executors.is_there and not (self._disk_is_low or self._work_disk.hangs)
+        if is_able and not (self._draining or self._suspended):
             want = self._capacity.want(
                 held_cores=load.unrun_cores,
                 held=load.held + len(self._spooled),
@@ -347,6 +349,8 @@ class Daemon:
         if low:
             self._workdirs.make_room()
             return f"disk nearly full: {disk} bytes free, {self._settings.free_floor_bytes} must stay"
+        if not self._executors.is_there:
+            return "the process that starts commands could not be started again; it is tried each second"
         if self._capacity.is_lowered:
             return f"could not start processes; running with {self._capacity.slots} slots for a while"
         return ""

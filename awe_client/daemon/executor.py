@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ MAX_CONTINUED = 3
 END_S = 8.0
 #: A killed process is gone after so long, unless a disk that hangs keeps it.
 _GONE_S = 2.0
+_POLL_S = 0.02
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
 
@@ -92,7 +94,8 @@ class ExecutorPool:
         self._group_in_use = False
         self._helpers: list[_Helper] = []
         self._pids: set[int] = set()  # of all helpers from their birth until they are reaped
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="executors")
+        # One, from the start on: later this machine may start no more.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
@@ -107,6 +110,11 @@ class ExecutorPool:
         for _ in range(self._count):
             await self._start_helper()
         self._look_later()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is any helper: this machine may have refused to start another after the last."""
+        return bool(self._helpers or self._restarts)
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -139,7 +147,7 @@ class ExecutorPool:
         await self._end_orphans()
         if self._group is not None:
             await self._in_thread(self._group.end)
-        self._threads.shutdown(wait=False)
+        self._thread.shutdown(wait=False)
 
     async def _start_helper(self) -> None:
         helper = await _Helper.start(self._folders, self._pids, self._ended, self._lost)
@@ -180,7 +188,7 @@ class ExecutorPool:
 
     async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
         """In a thread of our own: others may all wait for a disk that hangs."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -210,7 +218,7 @@ class ExecutorPool:
 
     async def _reap(self, helper: "_Helper") -> None:
         """Wait for its end. One that does not end even when killed is from now on an orphan like others."""
-        await self._in_thread(helper.wait)
+        await helper.wait()
         self._pids.discard(helper.pid)
 
     async def _start_another(self) -> None:
@@ -258,7 +266,8 @@ class _Helper(asyncio.Protocol):
     ) -> "_Helper":
         """Start a process; its id is in `pids` before anybody else runs. Raises OSError: then it is not."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with contextlib.ExitStack() as unless_started, theirs:
+            unless_started.enter_context(ours)
             process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
                 executor_command(folders),
                 stdin=theirs.fileno(),
@@ -267,6 +276,7 @@ class _Helper(asyncio.Protocol):
                 env={name: os.environ[name] for name in _HELPER_ENV if name in os.environ},
                 cwd="/",
             )
+            unless_started.pop_all()
         pids.add(process.pid)
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -343,14 +353,19 @@ class _Helper(asyncio.Protocol):
         if self._process.returncode is None:
             signal_process(self.pid, signal.SIGCONT)  # one that is stopped sees no end of a socket
 
-    def wait(self) -> None:
-        """Wait until the process has ended, at last by a kill; blocking, at most some seconds."""
-        try:
-            self._process.wait(timeout=END_S)
-        except subprocess.TimeoutExpired:
+    async def wait(self) -> None:
+        """Wait until the process has ended, at last by a kill; at most some seconds."""
+        if not await self._ends_within(END_S):
             self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=_GONE_S)
+            await self._ends_within(_GONE_S)
+
+    async def _ends_within(self, within_s: float) -> bool:
+        until = time.monotonic() + within_s
+        while self._process.poll() is None:
+            if time.monotonic() >= until:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
 
 
 def executor_command(folders: tuple[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon import executor as executor_module
-from awe_client.daemon.executor import CommandSpec, ExecutorPool, executor_command
+from awe_client.daemon.executor import ExecutorPool, executor_command
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.leftovers import kill_leftovers
 from awe_client.daemon.proc import parents, state_of
@@ -25,7 +26,7 @@ from tests.support import tally
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import Launch, MakeDaemon
-from tests.unit.client.processes import appears, marked, no_more
+from tests.unit.client.processes import appears, marked, no_more, sleeping
 
 pytestmark = pytest.mark.anyio
 
@@ -95,18 +96,59 @@ async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
     await server.result(work)
     starts, original = 0, executor_module._Helper.start
 
-    async def refused(*args: Any) -> Any:
+    def refused(*args: Any) -> Any:
         nonlocal starts
         starts += 1
         if starts < 3:
             raise BlockingIOError(11, "Resource temporarily unavailable")
-        return await original(*args)
+        return original(*args)
 
     monkeypatch.setattr(executor_module._Helper, "start", refused)
     os.kill(marked(str(tmp_path / "work" / "fresh"))[0], signal.SIGKILL)
     await eventually(lambda: starts == 3)
     [work] = await server.add_task("true")
     assert (await server.result(work))["outcome"] == "done"
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+async def test_a_client_that_can_start_no_executor_asks_for_nothing_says_so_and_goes_on_later(
+    server: FakeServer,
+    start: MakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """Nor can it start a thread: fork and threads are short of the same."""
+    monkeypatch.setattr(daemon_module, "SUSPENDED_WAIT_S", 0.1)
+    start(slots=1)
+    [work] = await server.add_task("sleep", "1000")
+    await appears(f"AWE_WORK_ID={work}")
+    is_short, popen, begin = [True], subprocess.Popen, threading.Thread.start
+
+    def short_of_processes(*args: Any, **keys: Any) -> Any:
+        if is_short[0]:
+            raise OSError(number, os.strerror(number))
+        return popen(*args, **keys)
+
+    def short_of_threads(thread: threading.Thread) -> None:
+        if is_short[0]:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(executor_module.subprocess, "Popen", short_of_processes)
+    monkeypatch.setattr(threading.Thread, "start", short_of_threads)
+    os.kill(marked(str(tmp_path / "work" / "fresh"))[0], signal.SIGKILL)
+    assert (await server.result(work))["ran"]
+    said = "could not be started again"
+    await server.until(lambda: said in server.exchanges[-1].get("trouble", ""))
+    assert server.exchanges[-1]["want"] == 0
+    [later] = await server.add_task("true")
+    seen = len(server.exchanges)
+    await server.until(lambda: len(server.exchanges) >= seen + 5)
+    assert later not in server.leased
+    is_short[0] = False
+    assert (await server.result(later))["outcome"] == "done"
+    assert said not in server.exchanges[-1].get("trouble", "")
 
 
 async def test_threads_that_wait_for_a_disk_hold_up_no_executor(tmp_path: Path) -> None:
@@ -154,14 +196,6 @@ async def test_an_executor_found_stopped_gets_no_commands_while_another_goes_on(
     assert await runs_at("w3") == first.pid
     await pool.stop()
     root.close()
-
-
-def sleeping(root: WorkRoot, name: str) -> CommandSpec:
-    folder = root.attempts / name
-    folder.mkdir()
-    env = {b"AWE_WORK_ID": name.encode(), b"PATH": os.environb[b"PATH"]}
-    command = [b"sleep", b"1000"]
-    return CommandSpec(command, env, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
 
 
 async def test_a_second_TERM_ends_a_daemon_whose_executor_does_not_answer(

@@ -232,7 +232,8 @@ async def needed(site: Site) -> set[str]:
     states = {job["id"]: job["state"] for job in await everything(site, "jobs")}
     found: set[str] = set()
     for one in await everything(site, "tasks"):
-        if states[one["jobid"]] not in ("completed", "deleted", "failed-permanent"):
+        # Those of a removed job go a little after it.
+        if states.get(one["jobid"], "deleted") not in ("completed", "deleted", "failed-permanent"):
             found.update(io["node"] for io in (*one["inputs"], *one["outputs"]))
     return found - {"", "-"}
 

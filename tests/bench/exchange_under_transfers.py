@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transfers", type=int, default=8, help="half of them up, half of them down")
 
 
-def transfer(port: int, node: str, size: int, transfers: int, go: Event) -> None:
+def transfer(port: int, node: str, size: int, transfers: int, ready: Event, go: Event) -> None:
     """In a process of its own: all transfers at once, each in a thread."""
     block = os.urandom(BLOCK_BYTES)
 
@@ -46,6 +46,7 @@ def transfer(port: int, node: str, size: int, transfers: int, go: Event) -> None
             line.drain(f"/node/{node}?download")
 
     threads = [threading.Thread(target=down if number % 2 else up) for number in range(transfers)]
+    ready.set()
     go.wait()
     for thread in threads:
         thread.start()
@@ -84,11 +85,13 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
         node = line.upload("POST", "/node?file_name=file", os.urandom(BLOCK_BYTES), options.bytes)["id"]
         submit(site.port, array(1_000_000))
         yield row("alone", uvloop.run(exchanges(site.port, ALONE, None)))
-        go = context.Event()
+        ready, go = context.Event(), context.Event()
         others = context.Process(
-            target=transfer, args=(site.port, node, options.bytes, options.transfers, go), daemon=True
+            target=transfer, args=(site.port, node, options.bytes, options.transfers, ready, go), daemon=True
         )
         others.start()
+        if not ready.wait(60.0):
+            raise RuntimeError("the transfers did not begin")
         began = time.perf_counter()
         go.set()
         found = row("with transfers", uvloop.run(exchanges(site.port, 0, others)))

@@ -51,7 +51,7 @@ async def run(site: Site, clients: int, idle_s: float, count: int) -> tuple[floa
     for _ in range(count):
         began = time.perf_counter()
         await line.call("POST", "/job", array(1))
-        took_s.append(await came.get() - began)
+        took_s.append(await asyncio.wait_for(came.get(), 60.0) - began)
         await asyncio.sleep(0.02)  # whoever had it has reported and waits again
     for poll in polls:
         poll.cancel()

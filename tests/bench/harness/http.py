@@ -10,6 +10,7 @@ from typing import Any, Self
 import orjson
 
 BLOCK = 1 << 20
+PATIENCE_S = 900.0  #: a server that answers nothing for so long has failed
 
 
 class Refused(Exception):
@@ -45,7 +46,7 @@ class Line:
     """One connection of a caller that waits."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

@@ -35,6 +35,8 @@ from awe_client.sdk.threads import file_work
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 10_000
+#: A disk that hangs holds up the end for so long.
+CLOSE_S = 5.0
 #: The time of an entry lies so far back that every later change shows, however coarse the clock of files is.
 _BACK_NS = 2_000_000_000
 
@@ -195,9 +197,14 @@ class Cache:
         self._remove(self._evict(missing_bytes - self._leaving))
 
     async def close(self) -> None:
-        """Wait for downloads that end and files that go."""
+        """Wait some seconds for downloads that end and files that go; the next start removes what is left."""
+        until = time.monotonic() + CLOSE_S
         while work := (*self._downloads, *self._removals):
-            await asyncio.wait(work)
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                log.error("cache_does_not_end", extra={"within_s": CLOSE_S, "works": len(work)})
+                return
+            await asyncio.wait(work, timeout=left_s)
 
     # --- what comes ------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ import os
 import secrets
 import shutil
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from awe_client.daemon.disk import BeforeRemoval, DiskWatch
@@ -28,6 +29,8 @@ LISTED_NAMES = 30
 MAX_LISTED = 10 * LISTED_NAMES
 #: Threads of their own: however much there is to remove, it holds up nobody who wants to write or to report.
 REMOVERS = 2
+#: A disk on which no removal ends for so long holds up the end no longer.
+CLOSE_S = 5.0
 #: A tree deeper than this is made flatter before it is removed: its paths stay short enough for the kernel.
 _FLAT = 12
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +52,8 @@ class WorkDirs:
         self._kept: deque[tuple[float, Path]] = deque()
         self._removals: set[asyncio.Future[None]] = set()
         self._full: set[Path] = set()
-        self._removers = ThreadPoolExecutor(REMOVERS, thread_name_prefix="remove")
+        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._removers: list[threading.Thread] = []
 
     def was_full(self, directory: Path) -> None:
         """An attempt could not write: until its directory is removed, the room there is comes and goes."""
@@ -99,17 +103,55 @@ class WorkDirs:
                     folder.rmdir()
 
     async def close(self) -> None:
-        """Wait for removals that are under way."""
+        """Wait for removals as long as one after the other ends; the next start removes what is left."""
         while self._removals:
-            await asyncio.gather(*self._removals, return_exceptions=True)
+            count = len(self._removals)
+            ended, _ = await asyncio.wait(
+                self._removals, timeout=CLOSE_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not ended:
+                log.error("removals_do_not_end", extra={"within_s": CLOSE_S, "removals": count})
+                break
+        for _ in self._removers:
+            self._work.put(None)
+        self._removers = []
 
     def _in_background(self, directory: Path) -> None:
         self._in_thread(self._remove, directory)
 
     def _in_thread(self, function: Callable[..., None], *args: Path) -> None:
-        removal = asyncio.get_running_loop().run_in_executor(self._removers, function, *args)
+        loop = asyncio.get_running_loop()
+        removal: asyncio.Future[None] = loop.create_future()
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+
+        def work() -> None:
+            try:
+                function(*args)
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(removal.set_result, None)
+
+        self._work.put(work)
+        self._start_removers()
+
+    def _start_removers(self) -> None:
+        """Threads for whose end that of the program does not wait. Without any, the next removal tries."""
+        while len(self._removers) < REMOVERS:
+            remover = threading.Thread(target=self._serve, name="remove", daemon=True)
+            try:
+                remover.start()
+            except RuntimeError as exc:
+                log.warning("remover_not_started", extra={"error": str(exc)})
+                return
+            self._removers.append(remover)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception:
+                log.exception("removal_failed")
 
     def _remove(self, directory: Path) -> None:
         remove_tree(directory, self._disk.before_removal)

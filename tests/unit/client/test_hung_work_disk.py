@@ -1,6 +1,9 @@
 """A work disk that hangs: heartbeats go on, the server is told, and the end waits for it only so long."""
 
+import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from awe_client.daemon import cache as cache_module
+from awe_client.daemon import workdir as workdir_module
+from awe_client.daemon.cache import Cache
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.work_disk import WorkDisk
+from awe_client.daemon.workdir import WorkDirs, make_directory
 from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import MakeDaemon
@@ -91,3 +98,57 @@ async def test_a_look_that_comes_back_late_leaves_nothing_open(tmp_path: Path, d
     second = WorkRoot(tmp_path)
     second.open()
     second.close()
+
+
+async def test_the_end_waits_only_so_long_for_directories_that_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, disk: Disk
+) -> None:
+    monkeypatch.setattr(workdir_module, "CLOSE_S", 0.1, raising=False)
+    monkeypatch.setattr(workdir_module, "remove_tree", disk.behind(workdir_module.remove_tree))
+    dirs, directory = WorkDirs(tmp_path, keep_failed_s=0.0), tmp_path / "aa" / "attempt"
+    make_directory(directory)
+    disk.hang()
+    dirs.clean(directory, keep=False)
+    await asyncio.wait_for(dirs.close(), 10)
+    assert "removals_do_not_end" in caplog.messages
+    disk.free()
+    await eventually(lambda: not directory.exists())
+
+
+async def test_the_end_waits_only_so_long_for_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, disk: Disk
+) -> None:
+    monkeypatch.setattr(cache_module, "CLOSE_S", 0.1, raising=False)
+    cache = Cache(tmp_path, 100)
+
+    async def fetch(path: Path) -> None:
+        await asyncio.to_thread(path.write_bytes, b"1234")
+
+    entry = await cache.use("url-1", 4, fetch)
+    assert entry is not None
+    monkeypatch.setattr(Cache, "_unlink", disk.behind(Cache._unlink))
+    cache.done(entry)
+    disk.hang()
+    cache.give_way(4)
+    await asyncio.wait_for(cache.close(), 10)
+    assert "cache_does_not_end" in caplog.messages
+    disk.free()
+    await eventually(lambda: not entry.path.exists())
+
+
+_HANGS = """
+import asyncio, sys, threading
+from pathlib import Path
+from awe_client.daemon import workdir
+workdir.CLOSE_S = 0.1
+workdir.remove_tree = lambda *_: threading.Event().wait()
+async def main():
+    dirs = workdir.WorkDirs(Path(sys.argv[1]), 0.0)
+    dirs.clean(Path(sys.argv[1], "a"), keep=False)
+    await dirs.close()
+asyncio.run(main())
+"""
+
+
+def test_a_program_ends_although_a_removal_hangs(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _HANGS, str(tmp_path)], timeout=20, check=True)

@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ _PREFIX = "awe-client-"
 _GONE_S = 5.0
 #: A group that is empty so long after it was made is nobody's.
 _STALE_S = 3600.0
+
+Added = Literal["in", "refused", "ended"]
 
 
 class ControlGroup:
@@ -62,19 +64,19 @@ class ControlGroup:
             if path.name.startswith(_PREFIX) and (path / "cgroup.procs").is_file()
         ]
 
-    def add(self, pid: int) -> bool:
-        """Put a process into it, and whatever it starts from now on; False if we may not.
+    def add(self, pid: int) -> Added:
+        """Put a process into it, and whatever it starts from now on.
 
-        Raises ProcessLookupError if it has ended: that says nothing of the group.
+        That one has ended says nothing of the group. The kernel takes it until it is reaped, without effect.
         """
         try:
             _write(self._path / "cgroup.procs", str(pid))
         except ProcessLookupError:
-            raise
+            return "ended"
         except OSError as exc:
             log.debug("not_in_control_group", extra={"path": str(self._path), "error": str(exc)})
-            return False
-        return True
+            return "refused"
+        return "in" if pid in self.pids() else "ended"
 
     def pids(self) -> set[int]:
         """The processes in it and in groups that they made below it."""

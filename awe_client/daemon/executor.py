@@ -11,15 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from awe_client.daemon.cgroup import ControlGroup
 from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+from awe_client.daemon.own_threads import OwnThreads
 from awe_client.daemon.proc import (
     descendants,
     environ_of,
@@ -29,8 +29,6 @@ from awe_client.daemon.proc import (
 )
 
 log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: What a helper needs from our environment to be able to start at all. Nothing secret may be among it.
@@ -48,6 +46,8 @@ MAX_CONTINUED = 3
 END_S = 8.0
 #: A killed process is gone after so long, unless a disk that hangs keeps it.
 _GONE_S = 2.0
+#: The group is ended, and its note removed, after so long, unless the work disk hangs.
+GROUP_END_S = 10.0
 _POLL_S = 0.02
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
@@ -94,8 +94,7 @@ class ExecutorPool:
         self._group_in_use = False
         self._helpers: list[_Helper] = []
         self._pids: set[int] = set()  # of all helpers from their birth until they are reaped
-        # One, from the start on: later this machine may start no more.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
+        self._thread = OwnThreads(1, "executors")
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
@@ -103,10 +102,11 @@ class ExecutorPool:
         self._next_look: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Start the processes."""
+        """Start the processes. Raises OSError."""
         _become_subreaper()
+        self._thread.start_all()
         make = ControlGroup.make
-        self._group = await self._in_thread(make, self._root.incarnation, self._root.group_note)
+        self._group = await self._thread.run(make, self._root.incarnation, self._root.group_note)
         for _ in range(self._count):
             await self._start_helper()
         self._look_later()
@@ -146,13 +146,28 @@ class ExecutorPool:
         self._helpers = []
         await self._end_orphans()
         if self._group is not None:
-            await self._in_thread(self._group.end)
+            await self._end_group(self._group)
         self._thread.shutdown(wait=False)
 
+    async def _end_group(self, group: ControlGroup) -> None:
+        """It removes a note from the work disk, which may hang."""
+        try:
+            await asyncio.wait_for(self._thread.run(group.end), GROUP_END_S)
+        except TimeoutError:
+            log.warning("control_group_not_ended", extra={"after_s": GROUP_END_S})
+
     async def _start_helper(self) -> None:
-        helper = await _Helper.start(self._folders, self._pids, self._ended, self._lost)
-        if self._group is not None:
-            await self._join(self._group, helper.pid)
+        """Raises OSError: then there is none."""
+        helper = _Helper.start(self._folders, self._ended, self._lost)
+        self._pids.add(helper.pid)
+        try:
+            await helper.connect()
+            if self._group is not None:
+                await self._join(self._group, helper.pid)
+        except BaseException:
+            helper.close()
+            await self._reap(helper)
+            raise
         self._helpers.append(helper)
         if helper.is_gone:
             self._lost(helper)
@@ -163,17 +178,14 @@ class ExecutorPool:
         Later a refusal (no memory, say) costs no more than that what this helper's commands hide is found by
         what it shows: the group holds commands of others.
         """
-        try:
-            is_in = await self._in_thread(group.add, pid)
-        except ProcessLookupError:
-            return
-        if is_in:
+        added = await self._thread.run(group.add, pid)
+        if added == "in":
             self._group_in_use = True
-        elif self._group_in_use:
+        elif added == "refused" and self._group_in_use:
             log.warning("executor_not_in_group", extra={"pid": pid})
-        else:
+        elif added == "refused":
             self._group = None
-            await self._in_thread(group.end)
+            await self._end_group(group)
 
     def _look_later(self) -> None:
         self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -185,10 +197,6 @@ class ExecutorPool:
         if len(self._helpers) + len(self._restarts) < self._count and not self._stopping:
             self._in_background(self._start_another())
         self._look_later()
-
-    async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
-        """In a thread of our own: others may all wait for a disk that hangs."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -207,33 +215,40 @@ class ExecutorPool:
         self._in_background(self._replace(helper))
 
     async def _replace(self, helper: "_Helper") -> None:
-        await self._reap(helper)
-        await self._end_orphans()
-        for key, on_end in list(helper.commands.items()):
-            self._ended(key)
-            # One that it never took up is nobody's end.
-            on_end(SpawnRefusal("executor", errno.EIO if key in helper.begun else errno.EPIPE, b""))
+        try:
+            await self._reap(helper)
+            await self._end_orphans()
+        finally:
+            for key, on_end in list(helper.commands.items()):
+                self._ended(key)
+                # One that it never took up is nobody's end.
+                on_end(SpawnRefusal("executor", errno.EIO if key in helper.begun else errno.EPIPE, b""))
         if not self._stopping:
             await self._start_another()
 
     async def _reap(self, helper: "_Helper") -> None:
         """Wait for its end. One that does not end even when killed is from now on an orphan like others."""
-        await helper.wait()
-        self._pids.discard(helper.pid)
+        try:
+            await helper.wait()
+        finally:
+            self._pids.discard(helper.pid)
 
     async def _start_another(self) -> None:
         """Start a helper in the place of one that was lost; `_look` does it if this machine cannot now."""
         try:
             await self._start_helper()
-        except OSError as exc:
+        except (OSError, RuntimeError) as exc:  # no process, no thread
             log.warning("executor_not_started", extra={"error": str(exc), "left": len(self._helpers)})
 
     async def _end_orphans(self) -> None:
         """End commands that fell to us; their children fall to us when they die, so it takes some turns."""
-        for _ in range(50):
-            if not _kill_orphans(self._pids, self._group):
-                break
-            await asyncio.sleep(0.02)
+        try:
+            for _ in range(50):
+                if not _kill_orphans(self._pids, self._group):
+                    break
+                await asyncio.sleep(0.02)
+        except OSError as exc:
+            log.error("orphans_not_ended", extra={"error": str(exc)})
 
 
 class _Helper(asyncio.Protocol):
@@ -242,6 +257,7 @@ class _Helper(asyncio.Protocol):
     def __init__(
         self,
         process: "subprocess.Popen[bytes]",
+        ours: socket.socket,
         ended: Callable[[int], None],
         lost: Callable[["_Helper"], None],
     ) -> None:
@@ -249,6 +265,7 @@ class _Helper(asyncio.Protocol):
         self.begun: set[int] = set()  #: of these, those of which it has told that they begin
         self.is_gone = False
         self._process = process
+        self._ours = ours
         self._ended = ended
         self._lost = lost
         self._transport: asyncio.WriteTransport | None = None
@@ -257,18 +274,18 @@ class _Helper(asyncio.Protocol):
         self._continued = 0  # so often in a row
 
     @classmethod
-    async def start(
+    def start(
         cls,
         folders: tuple[str, str],
-        pids: set[int],
         ended: Callable[[int], None],
         lost: Callable[["_Helper"], None],
     ) -> "_Helper":
-        """Start a process; its id is in `pids` before anybody else runs. Raises OSError: then it is not."""
+        """Start a process. Raises OSError: then there is none."""
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
         with contextlib.ExitStack() as unless_started, theirs:
             unless_started.enter_context(ours)
-            process = subprocess.Popen(  # noqa: ASYNC220 — returns at once, and only here
+            process = subprocess.Popen(
                 executor_command(folders),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -277,15 +294,11 @@ class _Helper(asyncio.Protocol):
                 cwd="/",
             )
             unless_started.pop_all()
-        pids.add(process.pid)
-        ours.setblocking(False)
-        loop = asyncio.get_running_loop()
-        try:
-            _, helper = await loop.create_unix_connection(lambda: cls(process, ended, lost), sock=ours)
-        except BaseException:
-            pids.discard(process.pid)
-            raise
-        return helper
+        return cls(process, ours, ended, lost)
+
+    async def connect(self) -> None:
+        """Begin to hear from it."""
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=self._ours)
 
     @property
     def pid(self) -> int:
@@ -350,6 +363,8 @@ class _Helper(asyncio.Protocol):
         """Close the socket: the process kills what it runs and ends."""
         if self._transport is not None:
             self._transport.close()
+        else:
+            self._ours.close()
         if self._process.returncode is None:
             signal_process(self.pid, signal.SIGCONT)  # one that is stopped sees no end of a socket
 

@@ -1,10 +1,21 @@
-"""Finding processes by a mark in their command line or environment."""
+"""Commands that stay, and finding processes by a mark in their command line or environment."""
 
 import asyncio
 import os
 import time
 
+from awe_client.daemon.executor import CommandSpec
+from awe_client.daemon.identity import WorkRoot
 from tests.support.eventually import PATIENCE_S
+
+
+def sleeping(root: WorkRoot, name: str) -> CommandSpec:
+    """A command that runs until it is killed, with `AWE_WORK_ID=<name>` as its mark."""
+    folder = root.attempts / name
+    folder.mkdir()
+    env = {b"AWE_WORK_ID": name.encode(), b"PATH": os.environb[b"PATH"]}
+    command = [b"sleep", b"1000"]
+    return CommandSpec(command, env, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
 
 
 def marked(mark: str) -> list[int]:

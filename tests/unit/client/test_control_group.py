@@ -1,23 +1,26 @@
 """The control group of the executors: what it takes, what it leaves, and who is never ended with it."""
 
+import asyncio
 import contextlib
 import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from awe_client.daemon import cgroup
-from awe_client.daemon.cgroup import ControlGroup
-from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon import cgroup, executor
+from awe_client.daemon.cgroup import Added, ControlGroup
+from awe_client.daemon.executor import ExecutorPool
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
-from awe_client.daemon.proc import parents
-from tests.support.eventually import eventually
-from tests.unit.client.processes import appears, marked
+from awe_client.daemon.proc import parents, state_of
+from tests.support.eventually import eventually, eventually_sync
+from tests.unit.client.processes import appears, marked, sleeping
 
 pytestmark = pytest.mark.anyio
 
@@ -30,15 +33,15 @@ class Group(ControlGroup):
         self.add_s = 0.0
         self.has_seen_end = True
 
-    def add(self, pid: int) -> bool:
+    def add(self, pid: int) -> Added:
         if not self.has_seen_end:
             self.has_seen_end = True
-            raise ProcessLookupError(errno.ESRCH, "No such process")
+            return "ended"
         if len(self.members) == self.takes:
-            return False
+            return "refused"
         self.members.add(pid)
         time.sleep(self.add_s)
-        return True
+        return "in"
 
     def pids(self) -> set[int]:
         return set(self.members)
@@ -62,14 +65,6 @@ def taking(monkeypatch: pytest.MonkeyPatch, takes: int) -> Group:
     group = Group(takes)
     monkeypatch.setattr(ControlGroup, "make", lambda *_: group)
     return group
-
-
-def sleeping(root: WorkRoot, name: str) -> CommandSpec:
-    folder = root.attempts / name
-    folder.mkdir()
-    command = [b"sh", b"-c", f"exec sleep 1000; {name}".encode()]
-    env = {b"AWE_WORK_ID": name.encode(), b"PATH": os.environb[b"PATH"]}
-    return CommandSpec(command, env, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
 
 
 async def test_a_helper_that_the_group_does_not_take_costs_no_command_of_the_others(
@@ -122,8 +117,64 @@ def test_one_that_has_ended_is_not_said_to_be_in_the_group(
         raise ProcessLookupError(errno.ESRCH, "No such process")
 
     monkeypatch.setattr(cgroup, "_write", gone)
-    with pytest.raises(ProcessLookupError):
-        ControlGroup(tmp_path, tmp_path / "note").add(1)
+    assert ControlGroup(tmp_path, tmp_path / "note").add(1) == "ended"
+
+
+def test_one_that_has_ended_and_is_not_reaped_is_not_said_to_be_in_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes it, without effect."""
+    path = a_group(tmp_path, "some")
+    with subprocess.Popen(["true"]) as zombie:
+        eventually_sync(lambda: state_of(zombie.pid) == "Z")
+        monkeypatch.setattr(cgroup, "_write", lambda *_: None)
+        assert ControlGroup(path, tmp_path / "note").add(zombie.pid) == "ended"
+
+
+async def test_an_executor_that_cannot_be_asked_into_the_group_is_ended(
+    root: WorkRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one more would stay each second that this goes on."""
+    group = taking(monkeypatch, 1000)
+    pool = ExecutorPool(1, root)
+    await pool.start()
+    [lost], begun, start = await appears(str(root.fresh)), list[int](), executor._Helper.start
+
+    def started(*args: Any) -> Any:
+        helper = start(*args)
+        begun.append(helper.pid)
+        return helper
+
+    def fails(_: int) -> Added:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(executor, "LOOK_S", 0.05)
+    monkeypatch.setattr(executor._Helper, "start", started)
+    with monkeypatch.context() as patched:
+        patched.setattr(group, "add", fails)
+        os.kill(lost, signal.SIGKILL)
+        await eventually(lambda: len(begun) >= 3)
+    await eventually(lambda: len(pool._helpers) == 1)
+    assert pool._pids == {begun[-1]}
+    assert [state_of(pid) for pid in begun[:-1]] == [""] * (len(begun) - 1)
+    await pool.stop()
+    root.close()
+
+
+async def test_a_group_whose_note_lies_on_a_disk_that_hangs_does_not_hold_up_the_end(
+    root: WorkRoot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, free = taking(monkeypatch, 1000), threading.Event()
+    monkeypatch.setattr(group, "end", free.wait)
+    monkeypatch.setattr(executor, "GROUP_END_S", 0.1)
+    pool = ExecutorPool(1, root)
+    await pool.start()
+    try:
+        await asyncio.wait_for(pool.stop(), 20)
+    finally:
+        free.set()
+    assert "control_group_not_ended" in caplog.text
+    root.close()
 
 
 async def test_executors_that_die_at_once_are_replaced_once(

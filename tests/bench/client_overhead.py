@@ -28,6 +28,7 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
         "workunits": options.count,
         "beyond_child_us": float(ours["client_and_commands_cpu_us"]) - float(limit["cpu_us"]),
         "own_processes_us": ours["client_cpu_us"],
+        "daemon_us": ours["daemon_cpu_us"],
         "with_commands_us": ours["client_and_commands_cpu_us"],
         "c_loop_with_commands_us": limit["cpu_us"],
     }

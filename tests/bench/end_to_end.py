@@ -8,6 +8,7 @@ from tests.bench.harness.figure import Figure, Goal, Row, ratio
 from tests.bench.harness.http import Line
 from tests.bench.harness.limit import spawn_loops, xargs
 from tests.bench.harness.load import array
+from tests.bench.harness.machine import cpu_s
 from tests.bench.harness.site import Child, Site
 from tests.bench.peers import PEERS
 
@@ -44,12 +45,13 @@ def awe(count: int) -> dict[str, float | str]:
         client = site.start_client()
         run_job(line, WARM)
         server_s, client_s, all_s = site.server.cpu_s(), client.cpu_s(), _with_commands(client)
-        written = site.server.written_bytes()
+        written, daemon_s = site.server.written_bytes(), cpu_s(client.pid)
         took_s = run_job(line, count)
         return {
             "tasks": count,
             "tasks_per_s": count / took_s,
             "server_cpu_us": (site.server.cpu_s() - server_s) / count * 1e6,
+            "daemon_cpu_us": (cpu_s(client.pid) - daemon_s) / count * 1e6,
             "client_cpu_us": (client.cpu_s() - client_s) / count * 1e6,
             "client_and_commands_cpu_us": (_with_commands(client) - all_s) / count * 1e6,
             "server_written_bytes": (site.server.written_bytes() - written) / count,

@@ -1,5 +1,8 @@
 """Threads that are there before this machine can start no more."""
 
+import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -36,3 +39,32 @@ async def test_where_they_cannot_be_started_nothing_hangs(monkeypatch: pytest.Mo
 
 def short_of_threads(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+async def test_what_they_call_may_fail_or_be_given_up() -> None:
+    threads, gate = OwnThreads(1, "some"), threading.Event()
+    threads.start_all()
+    with pytest.raises(ValueError, match="invalid literal"):
+        await threads.run(int, "x")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(threads.run(gate.wait), 0.01)
+    gate.set()
+    assert await threads.run(int, "5") == 5
+    threads.shutdown()
+
+
+def test_one_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
+    script = """
+import asyncio, threading
+from awe_client.daemon.own_threads import OwnThreads
+async def main():
+    threads = OwnThreads(1, "some")
+    threads.start_all()
+    try:
+        await asyncio.wait_for(threads.run(threading.Event().wait), 0.01)
+    except TimeoutError:
+        threads.shutdown(wait=False)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -5,7 +5,9 @@ Each run gives rows: a case and its values. What is a ratio was taken inside one
 
 import argparse
 import json
+import signal
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -65,6 +67,7 @@ class Figure:
         arguments(parser)
         parser.add_argument("--runs", type=int, default=RUNS, help="medians are of so many runs")
         options = parser.parse_args(argv)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else servers and folders would stay
         rows: list[Row] = []
         for number in range(options.runs):
             busy = busy_share()

@@ -3,8 +3,9 @@
 A command whose write found no room may hide that, end with exit code 0 and leave a file that is cut off. All
 that can be known of it from outside is that the disk was full while it ran, at a moment when somebody looked.
 So the disk is looked at when a command ends, while it runs (the less room, the oftener), and right before
-anything of ours is removed, since that makes room again. Not seen: a full disk on which somebody else makes
-room between two looks, and a quota that the file system does not tell of.
+anything of ours is removed, since that makes room again; not again before it can have become full. Not seen:
+a full disk on which somebody else makes room between two looks, and a quota that the file system does not
+tell of.
 """
 
 import math
@@ -67,6 +68,10 @@ class DiskWatch:
         self._soonest_full_at = began + min(left_s, EVERY_S)
         self.next_at = max(self._soonest_full_at, now + max(LEAST_S, _REST * (now - began)))
         return left_s <= 0
+
+    def is_full(self) -> bool:
+        """As `look`, but without one if the disk cannot have become full since the last."""
+        return time.monotonic() >= self._soonest_full_at and self.look()
 
     def before_removal(self) -> None:
         """Look, unless the disk cannot have become full since the last look."""

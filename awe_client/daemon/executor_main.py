@@ -30,6 +30,7 @@ descriptor and four system calls more, and would not tell of orphans.
 
 import contextlib
 import errno
+import gc
 import heapq
 import os
 import select
@@ -59,12 +60,14 @@ from awe_client.daemon.proc import (
     signal_process,
     streams_of,
 )
-from awe_client.daemon.spawn import IGNORED, Refused, Spawner, stage
+from awe_client.daemon.spawn import IGNORED, Refused, Spawner, refused
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
+#: Read from the socket at once; more would be a mapping of its own each time.
+_PIECE_BYTES = 64 * 1024
 
 
 class _Command:
@@ -146,7 +149,7 @@ class Executor:
 
     def _receive(self) -> bool:
         try:
-            data = self._connection.recv(1 << 20)
+            data = self._connection.recv(_PIECE_BYTES)
         except ConnectionError:
             return False
         if not data:
@@ -170,15 +173,17 @@ class Executor:
     def _run(self, key: int, spec: dict[str, Any]) -> None:
         made, began = False, time.monotonic()
         try:
-            if self._disk.look():
+            if self._disk.is_full():
                 # A command that starts on a full disk may end on one with room, and nobody would know that
                 # its output is cut off.
                 raise Refused("disk", errno.ENOSPC, b"")
-            with stage("directory", spec["cwd"]):
+            try:
                 if spec["make_dir"]:
                     self._fresh.make(spec["cwd"])
                     made = True
                 os.chdir(spec["cwd"])
+            except (OSError, ValueError) as exc:
+                raise refused("directory", spec["cwd"], exc) from exc
             self._outgoing.append(("begins", key, {}))
             self._send()
             pid = self._spawner.spawn(spec)
@@ -293,7 +298,7 @@ class Executor:
         limit = spec["tail_bytes"]
         facts |= log_facts(spec)
         facts["strays"] = command.strays
-        facts["disk_full"] = self._disk.look()
+        facts["disk_full"] = self._disk.is_full()
         facts["disk_was_full"] = self._disk.was_full_since(command.began)
         whole = facts["stdout_size"] <= limit and facts["stderr_size"] <= limit
         tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_was_full"]
@@ -417,6 +422,9 @@ def main() -> None:
     os.dup2(null, 0)
     executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[2])), DiskWatch(sys.argv[3]))
     _prepare_process(executor)
+    # What was made until here stays; hardly anything that is made for a command is part of a cycle.
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
     try:
         executor.serve()
     finally:

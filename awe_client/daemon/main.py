@@ -8,6 +8,7 @@ read it.
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -64,6 +65,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"awe-client: {exc}", file=sys.stderr)
         return 2
     logs.configure(as_json=options.json_logs, verbose=options.verbose)
+    # What is made for an attempt is hardly ever part of a cycle.
+    gc.set_threshold(50_000, 20, 50)
     _hide_secrets()
     try:
         return asyncio.run(_run(settings))

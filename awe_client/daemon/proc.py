@@ -56,8 +56,13 @@ def children() -> list[int]:
     """Our direct children: commands, and orphans that were given to us."""
     me = os.getpid()
     try:
-        with open(f"/proc/{me}/task/{me}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
+        # Without a file object: this is asked after each end of a command.
+        fd = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            said = b"".join(iter(lambda: os.read(fd, 16384), b""))
+        finally:
+            os.close(fd)
+        return [int(pid) for pid in said.split()]
     except OSError:
         return [pid for pid, parent in parents().items() if parent == me]
 

@@ -3,8 +3,6 @@
 import errno
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 #: The executor ignores these: whoever sends them to it must not end it before its commands.
@@ -18,7 +16,7 @@ IGNORED = (
 )
 #: Python ignores SIGPIPE and SIGXFSZ and the executor handles SIGCHLD; a command starts with none of that.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *IGNORED)
-_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 class Refused(Exception):
@@ -29,15 +27,9 @@ class Refused(Exception):
         self.facts = {"stage": stage, "errno": number, "name": name}
 
 
-@contextmanager
-def stage(what: str, name: bytes) -> Iterator[None]:
-    """Turn what fails inside into Refused."""
-    try:
-        yield
-    except (OSError, ValueError) as exc:
-        # ValueError: a NUL byte in an argument or a variable.
-        number = (exc.errno or 0) if isinstance(exc, OSError) else errno.EINVAL
-        raise Refused(what, number, name) from exc
+def refused(stage: str, name: bytes, exc: OSError | ValueError) -> Refused:
+    """What failed at a stage, as Refused. ValueError: a NUL byte in an argument or a variable."""
+    return Refused(stage, (exc.errno or 0) if isinstance(exc, OSError) else errno.EINVAL, name)
 
 
 class Spawner:
@@ -45,41 +37,40 @@ class Spawner:
 
     def __init__(self) -> None:
         self._programs: dict[tuple[bytes, bytes], bytes] = {}
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._no_input = (os.POSIX_SPAWN_DUP2, null, 0)
 
     def spawn(self, spec: dict[str, Any]) -> int:
         """Start it in a session of its own, its streams in place; the process id. Raises Refused."""
         name = spec["argv"][0]
-        with stage("program", name):
-            program = self._find(name, spec["env"].get(b"PATH", b""))
-        opened: list[int] = []
-
-        def open_for(stream: str, flags: int) -> int:
-            with stage(stream, name):
-                opened.append(os.open(spec[stream], flags | os.O_CLOEXEC, 0o666))
-            return opened[-1]
-
         try:
-            stdin = self._null if spec["stdin"] is None else open_for("stdin", os.O_RDONLY)
-            stdout = open_for("stdout", _OPEN_LOG)
-            stderr = stdout if spec["stderr"] == spec["stdout"] else open_for("stderr", _OPEN_LOG)
-            with stage("spawn", name):
-                return os.posix_spawn(
-                    program,
-                    spec["argv"],
-                    spec["env"],
-                    file_actions=[
-                        (os.POSIX_SPAWN_DUP2, stdin, 0),
-                        (os.POSIX_SPAWN_DUP2, stdout, 1),
-                        (os.POSIX_SPAWN_DUP2, stderr, 2),
-                    ],
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=_DEFAULT_SIGNALS,
-                )
-        finally:
-            for fd in opened:
-                os.close(fd)
+            program = self._find(name, spec["env"].get(b"PATH", b""))
+        except (OSError, ValueError) as exc:
+            raise refused("program", name, exc) from exc
+        try:
+            return os.posix_spawn(
+                program,
+                spec["argv"],
+                spec["env"],
+                # Opened by the new process itself: that costs this one nothing.
+                file_actions=self._streams(spec),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except (OSError, ValueError) as exc:
+            _require_streams(spec)
+            raise refused("spawn", name, exc) from exc
+
+    def _streams(self, spec: dict[str, Any]) -> list[tuple[Any, ...]]:
+        stdin, stdout, stderr = spec["stdin"], spec["stdout"], spec["stderr"]
+        return [
+            self._no_input if stdin is None else (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, stdout, _OPEN_LOG, 0o666),
+            (os.POSIX_SPAWN_DUP2, 1, 2)
+            if stderr == stdout
+            else (os.POSIX_SPAWN_OPEN, 2, stderr, _OPEN_LOG, 0o666),
+        ]
 
     def _find(self, name: bytes, path: bytes) -> bytes:
         """Look a program up on the command's PATH; a name with a slash is taken as it is."""
@@ -97,3 +88,13 @@ class Spawner:
                     return candidate
                 refusal = errno.EACCES
         raise OSError(refusal, os.strerror(refusal), name)
+
+
+def _require_streams(spec: dict[str, Any]) -> None:
+    """A process that could not be started does not say why: open its streams here. Raises Refused."""
+    for stream, flags in (("stdin", os.O_RDONLY), ("stdout", _OPEN_LOG), ("stderr", _OPEN_LOG)):
+        if spec[stream] is not None:
+            try:
+                os.close(os.open(spec[stream], flags | os.O_CLOEXEC, 0o666))
+            except (OSError, ValueError) as exc:
+                raise refused(stream, spec["argv"][0], exc) from exc

@@ -18,7 +18,7 @@ from awe_client.daemon.attempt import Attempt, AttemptKey
 from awe_client.daemon.commands import Commands
 from awe_client.daemon.disk import lacks_inodes
 from awe_client.daemon.fetch import Fetcher
-from awe_client.daemon.holding import Holding, Load
+from awe_client.daemon.holding import Holding, Load, Tally
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import EXHAUSTED, Failure, report_of
@@ -79,6 +79,7 @@ class Workshop:
         self._live_logs = live_logs
         self._on_news = on_news
         self._holdings: dict[AttemptKey, Holding] = {}
+        self._tally = Tally()
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._line: deque[Holding] = deque()
         self._no_start_before = 0.0
@@ -114,8 +115,11 @@ class Workshop:
             keep_failed=bool(message.get("keep_failed")),
         )
         holding = self._holdings[attempt.key] = Holding(attempt, machine)
-        if reason := self._cannot_run(attempt):
+        reason = self._cannot_run(attempt)
+        if reason:
             machine.stage = m.Stage.FETCHING
+        self._tally.moved(holding, None)
+        if reason:
             self._deliver(holding, m.StepFailed(Failure(FailureKind.NODE, reason)))
         else:
             self._follow(holding, machine.begin())
@@ -184,7 +188,7 @@ class Workshop:
     @property
     def is_working(self) -> bool:
         """Whether something is held that is not just waiting for the server's acknowledgement."""
-        return any(h.machine.stage is not m.Stage.REPORTING for h in self._holdings.values())
+        return self._tally.is_working
 
     @property
     def has_backlog(self) -> bool:
@@ -193,19 +197,7 @@ class Workshop:
 
     def load(self) -> Load:
         """Add up what is held."""
-        cores = memory = gpus = pushing = 0
-        for holding in self._holdings.values():
-            stage = holding.machine.stage
-            if stage is m.Stage.REPORTING:
-                continue
-            if stage is m.Stage.PUSHING:
-                pushing += 1
-                continue
-            needs = holding.attempt.task.needs
-            cores += needs.cores
-            memory += needs.memory_bytes
-            gpus += needs.gpus
-        return Load(len(self._holdings), cores, memory, gpus, pushing)
+        return self._tally.load
 
     async def close(self) -> None:
         """Cancel what is left of transfers; who does not end within some seconds is left behind."""
@@ -222,7 +214,11 @@ class Workshop:
     # --- machines --------------------------------------------------------------------------------
 
     def _deliver(self, holding: Holding, event: m.Event) -> None:
-        self._follow(holding, holding.machine.handle(event))
+        machine = holding.machine
+        before = machine.stage
+        instructions = machine.handle(event)
+        self._tally.moved(holding, before)
+        self._follow(holding, instructions)
 
     def _follow(self, holding: Holding, instructions: m.Instructions) -> None:
         for instruction in instructions:
@@ -243,7 +239,7 @@ class Workshop:
     # --- instructions ----------------------------------------------------------------------------
 
     def _fetch(self, holding: Holding, _: m.Fetch) -> None:
-        self._note_who_writes(holding)
+        self._tally.begins_to_write(holding)
         message = holding.attempt.task.message
         entries = [*message["predata"], *message["inputs"]]
         hosts = foreign_hosts(entry.get("url") or entry.get("host") or "" for entry in entries)
@@ -284,7 +280,7 @@ class Workshop:
                 return
 
     def _start(self, holding: Holding, _: m.Start) -> None:
-        self._note_who_writes(holding)
+        self._tally.begins_to_write(holding)
         self._commands.start(holding, self._told, self._disk_was_full)
 
     def _told(self, holding: Holding, event: m.Event) -> None:
@@ -298,14 +294,6 @@ class Workshop:
             return replace(event, end=replace(event.end, spoilt=await self._fetcher.spoilt(holding.attempt)))
 
         self._begin_step(holding, contextlib.nullcontext(), look, stopped=event)
-
-    def _note_who_writes(self, holding: Holding) -> None:
-        """If the disk is full for a moment, only who was alone then is known to have filled it."""
-        writing = (m.Stage.FETCHING, m.Stage.RUNNING)
-        others = [h for h in self._holdings.values() if h is not holding and h.machine.stage in writing]
-        for other in others:
-            other.is_beside = True
-        holding.is_beside = bool(others)
 
     def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""

@@ -98,6 +98,7 @@ class ExecutorPool:
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
         self._stopping = False
+        self._was_refused = False  #: by this machine, the last time a helper was to be started
         self._restarts: set[asyncio.Task[None]] = set()
         self._next_look: asyncio.TimerHandle | None = None
 
@@ -113,8 +114,8 @@ class ExecutorPool:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is any helper: this machine may have refused to start another after the last."""
-        return bool(self._helpers or self._restarts)
+        """Whether there is any helper, or will be at once: this machine may refuse to start another."""
+        return bool(self._helpers) or not self._was_refused
 
     def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
@@ -237,7 +238,9 @@ class ExecutorPool:
         """Start a helper in the place of one that was lost; `_look` does it if this machine cannot now."""
         try:
             await self._start_helper()
+            self._was_refused = False
         except (OSError, RuntimeError) as exc:  # no process, no thread
+            self._was_refused = True
             log.warning("executor_not_started", extra={"error": str(exc), "left": len(self._helpers)})
 
     async def _end_orphans(self) -> None:

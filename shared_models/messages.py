@@ -29,7 +29,10 @@ from shared_models.states import FailureKind
 Outcome = Literal["done", "failed", "released"]
 ReportResult = Literal["accepted", "duplicate", "lease_lost", "unknown"]
 
-_WORKUNIT = re.compile(r"[0-9a-f-]{36}_[\w.\-]{1,255}_[0-9]{1,10}", re.ASCII)  #: most ids; saves the check
+MAX_RANK_DIGITS = 10
+_WORKUNIT = re.compile(  #: most ids; saves the check
+    rf"[0-9a-f-]{{36}}_[\w.\-]{{1,255}}_[0-9]{{1,{MAX_RANK_DIGITS}}}", re.ASCII
+)
 _STAGES = ("fetching", "pushing")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 #: What a client may say about a failure. Only the server says `lost`; `released` is an outcome of its own.
@@ -218,11 +221,12 @@ def check_exchange(data: object) -> ExchangeRequest:
     holds = rows(data, "holds", MAX_HOLDS)
     reports = rows(data, "reports", MAX_REPORTS)
     free = data.get("free")
+    prefixes: set[str] = set()
     return ExchangeRequest(
         incarnation=text(data, "incarnation", MAX_NAME_CHARS),
         request_id=whole(data, "request_id", 1),
-        holds=[_hold(row, i) for i, row in enumerate(holds)],
-        reports=[_numbered(row, i) for i, row in enumerate(reports)],
+        holds=[_hold(row, i, prefixes) for i, row in enumerate(holds)],
+        reports=[_numbered(row, i, prefixes) for i, row in enumerate(reports)],
         want=whole(data, "want", 0, MAX_WANT, default=0),
         wait_s=min(seconds(data, "wait_s"), MAX_WAIT_S),
         free=None if free is None else _free(free),
@@ -234,33 +238,35 @@ def check_exchange(data: object) -> ExchangeRequest:
     )
 
 
-def check_report(data: object) -> Report:
-    """Check one report. Raises InvalidDocument with the field path inside the report."""
+def check_report(data: object, prefixes: set[str] | None = None) -> Report:
+    """Check one report; `prefixes` as for `_workunit`.
+
+    What most reports leave out, or empty, is not looked at twice. Raises InvalidDocument with the field path
+    inside the report.
+    """
     if not isinstance(data, dict):
         raise InvalidDocument("must be an object")
     outcome = data.get("outcome")
     if outcome not in ("done", "failed", "released"):
         raise InvalidDocument("outcome: must be 'done', 'failed' or 'released'")
-    perf = mapping(data, "perf")
-    if len(perf) > MAX_PERF_KEYS:
-        raise InvalidDocument(f"perf: has more than {MAX_PERF_KEYS} entries")
+    get = data.get
     return Report(
-        work=_workunit(data.get("work"), "work"),
+        work=_workunit(get("work"), "work", set() if prefixes is None else prefixes),
         attempt=whole(data, "attempt", 0),
         token=text(data, "token", MAX_NAME_CHARS),
         outcome=outcome,
-        kind=_kind(data.get("kind")) if outcome == "failed" else None,
+        kind=_kind(get("kind")) if outcome == "failed" else None,
         exit_code=whole_or_none(data, "exit_code"),
-        signal=whole_or_none(data, "signal"),
-        message=free_text(data, "message")[:MAX_NOTES_CHARS],
+        signal=None if get("signal") is None else whole_or_none(data, "signal"),
+        message=free_text(data, "message")[:MAX_NOTES_CHARS] if get("message", "") != "" else "",
         computetime_s=seconds(data, "computetime_s"),
-        stdout_tail=tail(free_text(data, "stdout_tail")),
-        stderr_tail=tail(free_text(data, "stderr_tail")),
-        perf={str(k)[:MAX_NAME_CHARS]: _scalar(v, k) for k, v in perf.items()},
-        outputs=[_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))],
-        kept=free_text(data, "kept")[:MAX_NAME_CHARS],
-        out_of_reach=flag(data, "out_of_reach"),
-        ran=flag(data, "ran"),
+        stdout_tail=tail(free_text(data, "stdout_tail")) if get("stdout_tail", "") != "" else "",
+        stderr_tail=tail(free_text(data, "stderr_tail")) if get("stderr_tail", "") != "" else "",
+        perf=_perf(mapping(data, "perf")),
+        outputs=_outputs(data) if get("outputs", []) != [] else [],
+        kept=free_text(data, "kept")[:MAX_NAME_CHARS] if get("kept", "") != "" else "",
+        out_of_reach=get("out_of_reach", False) is not False and flag(data, "out_of_reach"),
+        ran=get("ran", False) is not False and flag(data, "ran"),
     )
 
 
@@ -272,20 +278,20 @@ def tail(log: str, limit: int = MAX_TAIL_BYTES) -> str:
     return log if len(encoded) <= limit else encoded[-limit:].decode("utf-8", "ignore")
 
 
-def _numbered(row: object, i: int) -> Report:
+def _numbered(row: object, i: int, prefixes: set[str]) -> Report:
     try:
-        return check_report(row)
+        return check_report(row, prefixes)
     except InvalidDocument as exc:
         raise InvalidDocument(f"reports[{i}].{exc.message}") from exc
 
 
-def _hold(row: object, i: int) -> tuple[WorkunitId, int]:
+def _hold(row: object, i: int, prefixes: set[str]) -> tuple[WorkunitId, int]:
     if not isinstance(row, list | tuple) or len(row) != 2:
         raise InvalidDocument(f"holds[{i}]: must be [workunit id, attempt]")
     work, attempt = row
     if type(attempt) is not int or not 0 <= attempt <= MAX_INT:
         raise InvalidDocument(f"holds[{i}][1]: must be a whole number, 0 or more")
-    return _workunit(work, f"holds[{i}][0]"), attempt
+    return _workunit(work, f"holds[{i}][0]", prefixes), attempt
 
 
 def _progress(row: object, i: int) -> tuple[WorkunitId, str, int, int]:
@@ -296,13 +302,13 @@ def _progress(row: object, i: int) -> tuple[WorkunitId, str, int, int]:
         raise InvalidDocument(f"progress[{i}][1]: must be one of {', '.join(_STAGES)}")
     if any(type(count) is not int or not -1 <= count <= MAX_INT for count in (done, total)) or done < 0:
         raise InvalidDocument(f"progress[{i}]: bytes are whole numbers; -1 in all if not known")
-    return _workunit(work, f"progress[{i}][0]"), stage, done, total
+    return _workunit(work, f"progress[{i}][0]", set()), stage, done, total
 
 
 def _waits(row: object, i: int) -> tuple[WorkunitId, str]:
     if not isinstance(row, list | tuple) or len(row) != 2 or not isinstance(row[1], str):
         raise InvalidDocument(f"waits[{i}]: must be [workunit id, reason]")
-    return _workunit(row[0], f"waits[{i}][0]"), row[1][:MAX_NOTES_CHARS]
+    return _workunit(row[0], f"waits[{i}][0]", set()), row[1][:MAX_NOTES_CHARS]
 
 
 def _free(data: object) -> Free:
@@ -330,8 +336,18 @@ def _output(row: object, i: int) -> dict[str, Any]:
         raise InvalidDocument(f"outputs[{i}].{exc.message}") from exc
 
 
-def _workunit(value: object, path: str) -> WorkunitId:
+def _is_like(value: str, prefixes: set[str]) -> bool:
+    """Whether an id differs from one that was checked in its rank only, as most of an exchange do."""
+    prefix, _, rank = value.rpartition("_")
+    return prefix in prefixes and len(rank) <= MAX_RANK_DIGITS and rank.isdecimal() and rank.isascii()
+
+
+def _workunit(value: object, path: str, prefixes: set[str]) -> WorkunitId:
+    """Check an id; `prefixes` are those of ids that were found to be good, and get its own."""
+    if isinstance(value, str) and _is_like(value, prefixes):
+        return WorkunitId(value)
     if isinstance(value, str) and _WORKUNIT.fullmatch(value):
+        prefixes.add(value.rpartition("_")[0])
         return WorkunitId(value)
     if not isinstance(value, str) or len(value) > 2 * MAX_NAME_CHARS:
         raise InvalidDocument(f"{path}: must be a workunit id <job>_<task>_<rank>")
@@ -347,6 +363,19 @@ def _kind(value: object) -> FailureKind:
     if kind is None:
         raise InvalidDocument(f"kind: a failed report needs one of {', '.join(_REPORTABLE)}")
     return kind
+
+
+def _perf(perf: dict[Any, Any]) -> dict[str, Any]:
+    if len(perf) > MAX_PERF_KEYS:
+        raise InvalidDocument(f"perf: has more than {MAX_PERF_KEYS} entries")
+    return {
+        str(key)[:MAX_NAME_CHARS]: value if type(value) is float else _scalar(value, key)
+        for key, value in perf.items()
+    }
+
+
+def _outputs(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [_output(row, i) for i, row in enumerate(rows(data, "outputs", MAX_IO))]
 
 
 def _scalar(value: object, key: object) -> object:

@@ -1,7 +1,15 @@
-"""The application: routers, the one way to answer errors, and what happens to every request."""
+"""The application: routers, the one way to answer errors, and what happens to every request.
+
+The exchange is asked for most and is served without FastAPI's layers, which cost more than itself: through a
+`Front` of its own, with the same errors. Its route is in the router as well, for the document, for other
+methods, and for a path with a slash at its end.
+"""
 
 from fastapi import FastAPI
-from starlette.routing import Route
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from awe_server.api import (
     client,
@@ -27,19 +35,46 @@ from awe_server.runtime.services import Services
 _ROUTERS = (root, health, job, work, client, queue, node, events, metrics)
 
 
+class _Api(FastAPI):
+    """The application, with a way past its layers for the exchange."""
+
+    hot: ASGIApp
+    hot_route: Route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope["path"].endswith("/exchange"):
+            match, found = self.hot_route.matches(scope)
+            if match is Match.FULL:
+                scope.update(found, app=self)
+                await self.hot(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+
+async def _exchange(scope: Scope, receive: Receive, send: Send) -> None:
+    response = await exchange.serve(Request(scope, receive))
+    await response(scope, receive, send)
+
+
 def build_api(services: Services) -> FastAPI:
     """Put the API together around the services of a server, which need not be ready yet."""
-    app = FastAPI(title="AWE", version=root.VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = _Api(title="AWE", version=root.VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.services = services
     app.state.started_s = services.engine.clock.monotonic()
     app.state.once_only = OnceOnly(services)
     app.state.followed = Followed()
     app.state.transfers = Transfers()
     names = Names(services.settings.host, services.settings.public_url)
-    app.add_middleware(Front, names=names, in_doubt=lambda: services.engine.in_doubt)
+
+    def in_doubt() -> bool:
+        return services.engine.in_doubt
+
+    app.add_middleware(Front, names=names, in_doubt=in_doubt)
     errors.install(app)
-    # First, because it is asked for most, and without FastAPI's layers, because they cost as much as itself.
-    app.router.routes.insert(0, Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"]))
+    app.hot_route = Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"])
+    app.router.routes.insert(0, app.hot_route)
+    app.hot = Front(ExceptionMiddleware(_exchange, app.exception_handlers), names, in_doubt)
     for module in _ROUTERS:
         app.include_router(module.router)
     docs.install(app)

@@ -116,8 +116,10 @@ async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -
     if x.reports:
         # What follows may wait for a disk or a store that does not answer: no lease ends by that.
         engine.run(hear, client_id, x.incarnation)
-        reports = await keep_printed(services, client_id, [(r, _tails(r)) for r in x.reports])
-        x = replace(x, reports=await as_delivered(engine.state, services.nodes, client_id, reports))
+        reports = x.reports
+        if any(r.stdout_tail or r.stderr_tail for r in reports):
+            reports = await keep_printed(services, client_id, [(r, _tails(r)) for r in reports])
+        x.reports = await as_delivered(engine.state, services.nodes, client_id, reports)
     finished = await engine.finished([r.work for r in x.reports]) if x.reports else {}
     reply = engine.run(exchange, client_id, x, finished)
     engine.waiters.supersede(client_id)

@@ -64,10 +64,12 @@ class _Body:
 
 
 def _is_small(scope: Scope) -> bool:
-    headers = dict(scope["headers"])
-    if b"transfer-encoding" in headers:
-        return False
-    length = headers.get(b"content-length", b"0")
+    length = b"0"
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            length = value
+        elif name == b"transfer-encoding":
+            return False
     return length.isdigit() and int(length) <= _SMALL_BYTES
 
 

@@ -19,7 +19,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 from awe_server.runtime import deletions, recovery
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
-from awe_server.runtime.events import EventLog, log_fact
+from awe_server.runtime.events import LOGGED, EventLog, log_fact
 from awe_server.runtime.job_documents import JobDocuments
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
+TOKENS_DRAWN = 256
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -72,9 +73,18 @@ class Duties(Protocol):
     def abandon(self) -> None: ...
 
 
-def new_token() -> str:
-    """A lease's random token."""
-    return os.urandom(16).hex()
+class Tokens:
+    """Random tokens of leases, asked of the kernel many at a time. Not to be shared with a forked process."""
+
+    def __init__(self) -> None:
+        self._drawn: list[str] = []
+
+    def __call__(self) -> str:
+        """A new one, 128 bits."""
+        if not self._drawn:
+            digits = os.urandom(TOKENS_DRAWN * 16).hex()
+            self._drawn = [digits[at : at + 32] for at in range(0, len(digits), 32)]
+        return self._drawn.pop()
 
 
 class Engine(JobDocuments):
@@ -84,6 +94,7 @@ class Engine(JobDocuments):
         self, store: Store, settings: Settings, clock: Clock, fatal: Callable[[BaseException], None]
     ) -> None:
         self.settings = settings
+        self._new_token = Tokens()
         self.server: Document = {}  #: what the store knows of the server as a whole
         self.events = EventLog(clock)
         self.waiters = Waiters(lambda: self._live)
@@ -135,7 +146,7 @@ class Engine(JobDocuments):
 
     def context(self) -> Context:
         """Now, and a source of tokens, for one transition."""
-        return Context(self.clock.monotonic(), self.clock.wall(), new_token)
+        return Context(self.clock.monotonic(), self.clock.wall(), self._new_token)
 
     def run(
         self, transition: Callable[Concatenate[State, Context, P], T], *args: P.args, **kwargs: P.kwargs
@@ -240,9 +251,8 @@ class Engine(JobDocuments):
             for removal in changes.removals
         ]
         ops += extra
-        ops += [
-            Put(cast(Collection, name), document) for name, document in views.documents(self._live, changes)
-        ]
+        documents = cast(list[tuple[Collection, Document]], views.documents(self._live, changes))
+        ops += [Put(collection, document) for collection, document in documents]
         ops += deletions.notes(changes.effects)
         self._flying.append(changes)
         return Batch(ops, [changes])
@@ -251,9 +261,10 @@ class Engine(JobDocuments):
         self._flying.clear()
         now_s = self.clock.monotonic()
         for changes in batch.after:
-            self.events.publish({"code": event.code, **event.fields} for event in changes.events)
+            self.events.publish(changes.events)
             for event in changes.events:
-                log_fact(event.code, event.fields)
+                if event.code in LOGGED:
+                    log_fact(event.code, event.fields)
             self.waiters.revised(changes.revised)
             self.waiters.appeared(changes.work)
             self.waiters.tell(changes.told)

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from awe_server.runtime.clock import Clock
+from awe_server.scheduler.changes import Event as Fact
 from shared_models.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ class EventLog:
 
     def __init__(self, clock: Clock, size: int = RING) -> None:
         self._clock = clock
-        self._ring: deque[Event] = deque(maxlen=size)
+        #: number, time and fact: made into an event only for who asks
+        self._ring: deque[tuple[int, str, Fact]] = deque(maxlen=size)
         self._followers: set[asyncio.Future[None]] = set()
         self._closed = False
         self.last = 0  #: number of the newest event
@@ -40,13 +42,13 @@ class EventLog:
         if not self._ring:
             self.last = max(self.last, int(self._clock.wall() * 1e6))
 
-    def publish(self, events: Iterable[Event]) -> None:
-        """Add events that are durable facts and wake those who follow."""
+    def publish(self, facts: Iterable[Fact]) -> None:
+        """Add facts that are durable and wake those who follow."""
         time = rfc3339(self._clock.wall())
         before = self.last
-        for event in events:
-            self.last += 1
-            self._ring.append({"seq": self.last, "time": time, **event})
+        for seq, fact in enumerate(facts, before + 1):
+            self._ring.append((seq, time, fact))
+            self.last = seq
         if self.last != before:
             self._wake()
 
@@ -69,7 +71,11 @@ class EventLog:
         """Events newer than seq, oldest first."""
         known = len(self._ring) - min(len(self._ring), self.last - self._known(seq))
         newer = islice(self._ring, known, None)
-        return list(islice((e for e in newer if not job_id or e.get("jobid") == job_id), limit))
+        wanted = (row for row in newer if not job_id or row[2].fields.get("jobid") == job_id)
+        return [
+            {"seq": seq, "time": time, "code": fact.code, **fact.fields}
+            for seq, time, fact in islice(wanted, limit)
+        ]
 
     async def wait(self, seq: int, timeout_s: float) -> bool:
         """Wait until an event newer than seq exists; False when the time is over."""
@@ -104,7 +110,7 @@ class EventLog:
 
 
 #: Facts worth a line in the log; those of single workunits would drown the rest.
-_LOGGED = {
+LOGGED = {
     "JQ": "job_submitted",
     "JD": "job_completed",
     "JP": "job_suspended",
@@ -123,7 +129,6 @@ _LOGGED = {
 
 
 def log_fact(code: str, fields: Event) -> None:
-    """Write one line for a fact that an operator may look for."""
-    name = _LOGGED.get(code)
-    if name is not None:
-        log.info(name, extra={"called" if key == "name" else key: value for key, value in fields.items()})
+    """Write one line for a fact that an operator may look for: one of LOGGED."""
+    extra = {"called" if key == "name" else key: value for key, value in fields.items()}
+    log.info(LOGGED[code], extra=extra)

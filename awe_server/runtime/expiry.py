@@ -18,6 +18,7 @@ from awe_server.runtime.engine import Engine
 from awe_server.runtime.node_removal import NodeRemover
 from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.runtime.sweep import sweep_every
+from awe_server.scheduler.changes import Event
 from awe_server.scheduler.places import stage_places_of
 from awe_server.scheduler.state import ENDED_JOBS, State
 from awe_server.scheduler.views import job_document
@@ -86,7 +87,7 @@ class Expiry:
             await self._engine.do_with([gone], State.delete_places, places, job_id)
         else:
             await self._engine.put(gone)
-        self._engine.events.publish([{"code": "JE", "jobid": job_id}])
+        self._engine.events.publish([Event("JE", {"jobid": job_id})])
         log.info("job_expired", extra={"jobid": job_id})
         await self._parts.remove_all_of(job_id)
         await self._remove_files([job_id])

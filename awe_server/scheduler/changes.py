@@ -73,7 +73,7 @@ class Removal:
     value: str
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)  # not frozen: there is one for each result
 class Event:
     """Something that happened, for people and tools that follow along; codes are AWE's two letters."""
 

@@ -94,7 +94,7 @@ def unit_document(unit: Workunit) -> Document:
         "jobid": task.job.id,
         "taskid": task.id,
         "rank": unit.rank,
-        "state": unit.state.value,
+        "state": unit.state._value_,  # what `value` looks up, at a quarter of its cost
         "failed": unit.failed,
         "lost": unit.lost,
         "attempt": unit.attempt,

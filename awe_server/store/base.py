@@ -36,9 +36,13 @@ FORMAT_VERSION = 3
 INLINE_STEPS = 500
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Put:
-    """Store a document, replacing the one of the same id."""
+    """Store a document, replacing the one of the same id.
+
+    Not frozen, although nobody changes one: two are made for each workunit, and freezing costs more than
+    making.
+    """
 
     collection: Collection
     document: Document

@@ -9,7 +9,7 @@ import orjson
 
 from shared_models.errors import InvalidDocument
 from shared_models.limits import MAX_STORED_BYTES
-from shared_models.stored import oversize
+from shared_models.stored import MAX_GROWTH, oversize
 
 _MAX_INT = 2**63 - 1  #: of BSON; JSON and Python know larger ones
 
@@ -24,22 +24,24 @@ def encode(document: dict[str, Any]) -> bytes:
     if not isinstance(id, str) or not id:
         raise InvalidDocument("id: a stored document needs a text here")
     try:
-        text = _dumped(document)
-    except TypeError as exc:
-        raise InvalidDocument(f"{id}: cannot be stored as JSON: {exc}") from exc
-    if size := oversize(document, MAX_STORED_BYTES, len(text)):
+        text = orjson.dumps(document, option=orjson.OPT_STRICT_INTEGER)
+    except TypeError:
+        text = _with_huge(id, document)
+    if len(text) > MAX_STORED_BYTES // MAX_GROWTH and (
+        size := oversize(document, MAX_STORED_BYTES, len(text))
+    ):
         raise InvalidDocument(f"{id}: {size} bytes are too many to store; at most {MAX_STORED_BYTES}")
     return text
 
 
-def _dumped(document: dict[str, Any]) -> bytes:
-    """Its JSON. Numbers are looked at one by one only if there is one of more than 53 bits."""
+def _with_huge(id: str, document: dict[str, Any]) -> bytes:
+    """The JSON of a document with numbers of more than 53 bits, which are looked at one by one."""
     try:
-        return orjson.dumps(document, option=orjson.OPT_STRICT_INTEGER)
-    except TypeError:
         if _has_huge(document):
-            raise TypeError("a whole number has more than 64 bits, its sign included") from None
+            raise TypeError("a whole number has more than 64 bits, its sign included")
         return orjson.dumps(document)
+    except TypeError as exc:
+        raise InvalidDocument(f"{id}: cannot be stored as JSON: {exc}") from exc
 
 
 def _has_huge(value: object) -> bool:

@@ -10,7 +10,6 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
 from awe_server.store.sqlite_place import Place
 from awe_server.store.waiting import Waiting
+from awe_server.store.work_thread import WorkThread
 from shared_models.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -56,12 +56,12 @@ class _Connection:
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self._path = path
-        self._thread = ThreadPoolExecutor(1, "sqlite-read" if read_only else "sqlite-write")
+        self._thread = WorkThread("sqlite-read" if read_only else "sqlite-write")
         with sqlite_file.translated(path, "open"):
             self.db = sqlite_file.connect(path, read_only=read_only, busy_s=BUSY_S)
 
     async def run(self, action: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, action, work)
+        return await self._thread.run(lambda: self._guarded(action, work))
 
     def _guarded(self, action: str, work: Callable[[sqlite3.Connection], T]) -> T:
         with sqlite_file.translated(self._path, action):
@@ -73,8 +73,8 @@ class _Connection:
 
     async def close(self) -> None:
         """Let what is running end, then close."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.db.close)
-        self._thread.shutdown(wait=False)
+        await self._thread.run(self.db.close)
+        self._thread.end()
 
 
 class SqliteStore:
@@ -353,13 +353,13 @@ def _steps(batch: Sequence[Operation]) -> Iterator[Step]:
     """A batch as few statements: of several writes to one document only the last counts."""
     last: dict[Collection, dict[str, tuple[Any, ...] | None]] = {}
     for step in batch:
-        if isinstance(step, DeleteWhere):
+        if isinstance(step, Put):
+            row = sqlite_query.row(step.collection, step.document, encode(step.document))
+            last.setdefault(step.collection, {})[row[0]] = row
+        elif isinstance(step, DeleteWhere):
             yield from _writes(step.collection, last.pop(step.collection, {}))
             where, values = sqlite_query.where(step.collection, (Match(step.field, (step.value,)),))
             yield f"DELETE FROM {step.collection} WHERE {where}", [tuple(values)]
-        elif isinstance(step, Put):
-            row = sqlite_query.row(step.collection, step.document, encode(step.document))
-            last.setdefault(step.collection, {})[row[0]] = row
         else:
             last.setdefault(step.collection, {})[step.id] = None
     for collection, rows in last.items():

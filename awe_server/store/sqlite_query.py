@@ -5,8 +5,9 @@ the field's text or number, and NULL for anything else.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from operator import methodcaller
 from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match, Query
@@ -48,8 +49,22 @@ def upsert(collection: Collection) -> str:
 
 def row(collection: Collection, document: Document, text: bytes) -> tuple[Any, ...]:
     """A document as the parameters of `upsert`."""
-    columns = [_column(lookup(document, path)) for path in indexed_fields(collection)]
+    columns = [
+        value if type(value := look(document)) is str else _column(value) for look in _looks(collection)
+    ]
     return (document["id"], text.decode(), *columns)
+
+
+@cache
+def _looks(collection: Collection) -> tuple[Callable[[Document], Any], ...]:
+    """How to find the value of each column; most are of the document itself."""
+    return tuple(_look(path) for path in indexed_fields(collection))
+
+
+def _look(path: str) -> Callable[[Document], Any]:
+    if "." in path:
+        return lambda document: lookup(document, path)
+    return methodcaller("get", path)
 
 
 def _column(value: Any) -> str | int | float | None:

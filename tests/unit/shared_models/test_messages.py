@@ -91,6 +91,17 @@ def test_any_task_name_and_any_job_id_may_be_held() -> None:
     assert exchange(holds=[[work, 1]]).holds == [(work, 1)]
 
 
+@pytest.mark.parametrize("rank", ["", "x", "-1", "1.5", "٣", "²", "12345678901", " 1"])
+def test_an_id_like_one_before_is_checked_as_well(rank: str) -> None:
+    """Of ids of one task only the ranks are looked at."""
+    good = "0c61cd2f-7f0b-4c0e-93b3-8d6f4d6f5a10_only"
+    data = {"incarnation": "i", "request_id": 1, "holds": [[f"{good}_1", 1], [f"{good}_{rank}", 1]]}
+    with pytest.raises(InvalidDocument, match=r"holds\[1\]\[0\]"):
+        check_exchange(data)
+    with pytest.raises(InvalidDocument, match="work: "):
+        check_report({"work": f"{good}_{rank}", "outcome": "done", "attempt": 1, "token": "t"}, {good})
+
+
 def test_the_least_that_can_be_said() -> None:
     least = ExchangeRequest("i", 1, [], [], 0, 0.0, None, False)
     assert check_exchange({"incarnation": "i", "request_id": 1}) == least

@@ -33,18 +33,16 @@ async def stream(request: Request, limit: int | None = None) -> AsyncIterator[by
     """
     if limit is not None:
         _bounded(plain_count(request.headers.get("content-length", "")) or 0, limit)
-    seen = 0
-    chunks = aiter(request.stream())
-    while True:
+    seen, more = 0, True
+    while more:
         try:
             async with asyncio.timeout(STALL_S):  # costs a fifth of anyio's
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
+                message = await request.receive()
         except TimeoutError as exc:
             raise Stalled(f"the request body stalled for {STALL_S:.0f} s") from exc
-        except ClientDisconnect as exc:
-            raise SenderGone from exc
+        if message["type"] == "http.disconnect":
+            raise SenderGone
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         seen += len(chunk)
         if limit is not None:
             _bounded(seen, limit)

@@ -159,9 +159,8 @@ async def get_job(
             "perf": job_look.perf,
         }
         return ok(await faces[face](services, job))
-    if query.wait_s:
-        await job_look.wait(engine, job_id, query.wait_s, query.revision)
-    return await _job(services, await engine.job_documents(job_id), base_url)
+    left = await job_look.wait(engine, job_id, query.wait_s, query.revision) if query.wait_s else None
+    return await _job(services, await engine.job_documents(job_id, left), base_url)
 
 
 class JobVerbs(Parameters):

@@ -10,7 +10,7 @@ from awe_server.api.transfers import Transfers, in_words
 from awe_server.data.logs import STREAMS, Log, Logs
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
-from awe_server.scheduler.state import ACTIVE_JOBS, Context, State
+from awe_server.scheduler.state import ACTIVE_JOBS, Context, Job, State
 from awe_server.scheduler.why import MAX_WORKUNIT_ROWS, Reason, why_ended, why_job, why_workunit
 from awe_server.store.base import Document, Match, Query
 from shared_models.errors import BadRequest, NotFound, TooLarge
@@ -27,31 +27,40 @@ PAUSE_PER_TASK_S = 0.0002
 MAX_PAUSE_S = 5.0
 
 
-async def wait(engine: Engine, job_id: JobId, wait_s: float, revision: int | None) -> None:
+async def wait(engine: Engine, job_id: JobId, wait_s: float, revision: int | None) -> Job | None:
     """Return as soon as the job ended, or differs from `revision`, or the time is over. Raises JobNotFound.
 
-    A job that changes all the time is shown once for many changes, see `_pause_s`. No document is built here.
+    A job that changes all the time is shown once for many changes, see `_pause_s`. No document is built here:
+    one that was completed meanwhile is given as it left memory, for `Engine.job_documents`.
     """
     until = anyio.current_time() + min(wait_s, MAX_WAIT_S)
+    seen, job = engine.state, None
     while True:
-        state, present, tasks = await _mark(engine, job_id)
+        job = _still(engine, job_id, job if engine.state is seen else None)
+        seen = engine.state
+        state, present, tasks = await _mark(engine, job_id, job)
         left_s = until - anyio.current_time()
         if left_s <= 0 or (state in ENDED and revision != present):
-            return
+            return job
         if revision is None:
             await engine.waiters.job_end(job_id, left_s)
         elif revision == present:
             await engine.waiters.job(job_id, present, left_s)
         else:
             await engine.waiters.job_end(job_id, min(left_s, _pause_s(tasks)))
-            return
+            return _still(engine, job_id, job if engine.state is seen else None)
 
 
-async def _mark(engine: Engine, job_id: JobId) -> tuple[str, int, int]:
-    """State, revision and number of tasks at this moment."""
-    live = engine.state.jobs.get(job_id)
-    if live is not None:
-        return live.state, live.revision, len(live.tasks)
+def _still(engine: Engine, job_id: JobId, before: Job | None) -> Job | None:
+    """The job in memory, or as it was there `before`, if it was completed: then it was durable when it left."""
+    is_over = before is not None and before.state is JobState.COMPLETED
+    return engine.state.jobs.get(job_id) or (before if is_over else None)
+
+
+async def _mark(engine: Engine, job_id: JobId, job: Job | None) -> tuple[str, int, int]:
+    """State, revision and number of tasks at this moment, of the job as it is in memory or was until now."""
+    if job is not None:
+        return job.state, job.revision, len(job.tasks)
     stored = await engine.job_head(job_id)
     return stored["state"], stored["revision"], len(stored["task_names"])
 

@@ -163,8 +163,18 @@ class Engine(JobDocuments):
             self._distrust(exc)
             raise
         finally:
+            self._announce()
             if not self._live.changes.is_empty():
                 self._committer.touch()
+
+    def _announce(self) -> None:
+        """Wake clients for work that appeared, before the batch is closed: what they are given is in it, too.
+
+        They are answered once it is durable, as everybody is.
+        """
+        if work := self._live.changes.work:
+            self._live.changes.work = {}
+            self.waiters.appeared(work)
 
     async def do(
         self, transition: Callable[Concatenate[State, Context, P], T], *args: P.args, **kwargs: P.kwargs

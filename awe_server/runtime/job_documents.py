@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from awe_server.runtime.ended import Ended
 from awe_server.scheduler import views
+from awe_server.scheduler.state import Job
 from awe_server.store.base import Document, Match, Query
 from shared_models.errors import JobNotFound
 from shared_models.ids import JobId, TaskId
@@ -15,13 +16,18 @@ SLICE_TASKS = 1_000  #: tasks of a job whose documents are built without a pause
 class JobDocuments(Ended):
     """The part of the engine that shows jobs; all of it waits until what it shows is durable."""
 
-    async def job_documents(self, job_id: JobId) -> tuple[Document, list[Document]]:
+    async def job_documents(
+        self, job_id: JobId, left: Job | None = None
+    ) -> tuple[Document, list[Document]]:
         """A job and its tasks. Raises JobNotFound.
 
-        A live job of very many tasks is looked at in slices, the job itself first: it is never ahead of its
+        `left`: the job as somebody saw it in memory a moment ago, which spares a look at the store: it leaves
+        memory only when it is durable, and is not changed after that.
+
+        A job of very many tasks is looked at in slices, the job itself first: it is never ahead of its
         tasks, and others are served in between.
         """
-        live = self.state.jobs.get(job_id)
+        live = self.state.jobs.get(job_id, left)
         if live is None:
             job = await self._stored_job(job_id)
             page = await self._store.find("tasks", Query((Match("jobid", (job_id,)),), order="index"))

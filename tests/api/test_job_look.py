@@ -35,6 +35,33 @@ async def test_waiting_returns_when_the_job_has_ended(api: Api) -> None:
     assert found[0]["state"] == "completed"
 
 
+async def test_the_end_of_a_job_is_told_without_a_look_at_the_store(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await api.submit()
+    work = await api.checkout(await api.register())
+    looks: list[JobId] = []
+    stored, engine = api.services.engine._stored_job, api.services.engine
+
+    async def stored_job(job_id: JobId) -> Any:
+        looks.append(job_id)
+        return await stored(job_id)
+
+    monkeypatch.setattr(engine, "_stored_job", stored_job)
+    found: list[Any] = []
+
+    async def wait() -> None:
+        found.append(await api.ok("GET", f"/job/{job['id']}?wait_s=30"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await eventually(lambda: waits_of(api))
+        await api.report(work)
+    assert looks == []
+    assert await api.ok("GET", f"/job/{job['id']}") == found[0]
+    assert looks != []
+
+
 async def test_waiting_for_another_revision_returns_at_the_next_change(api: Api) -> None:
     job = await api.submit()
     found: list[Any] = []
@@ -80,9 +107,9 @@ def whole_jobs(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[JobId]:
     engine, asked = api.services.engine, list[JobId]()
     documents = engine.job_documents
 
-    async def job_documents(job_id: JobId) -> Any:
+    async def job_documents(job_id: JobId, *left: Any) -> Any:
         asked.append(job_id)
-        return await documents(job_id)
+        return await documents(job_id, *left)
 
     monkeypatch.setattr(engine, "job_documents", job_documents)
     return asked

@@ -39,6 +39,28 @@ async def test_a_submit_is_answered_once_its_documents_are_stored() -> None:
     assert (await shop.store.get("meta", "counters")) is not None
 
 
+async def test_work_wakes_a_waiting_client_into_the_batch_that_brings_it() -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    shop.store.gate.clear()
+
+    async def wait_and_fetch() -> list[Any]:
+        assert await shop.engine.waiters.work(CLIENT, 60.0)
+        return await shop.fetch()
+
+    fetch = asyncio.create_task(wait_and_fetch())
+    await eventually(lambda: shop.engine.waiters.counts[0] == 1)
+    before, attempts = shop.engine.commits[0], shop.store.attempts
+    submit = asyncio.create_task(shop.submit(task()))
+    await eventually(lambda: shop.store.attempts > attempts)
+    assert not fetch.done()
+    assert not submit.done()
+    shop.store.gate.set()
+    (grant,) = await fetch
+    assert grant.task.job.id == await submit
+    assert shop.engine.commits[0] == before + 1
+
+
 async def test_documents_of_a_batch_come_in_an_order_that_may_be_torn() -> None:
     shop = await Workshop().start()
     await shop.submit(task())

@@ -18,6 +18,7 @@ objects are places too, and what the server or a client could not reach is refus
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import quote, urlsplit
 
 from shared_models.archives import is_archive, node_name
@@ -61,7 +62,12 @@ class OwnHosts:
     """The addresses under which this server is reached, as `http://host:port[/path]` or `host:port`."""
 
     def __init__(self, hosts: Collection[str] = ()) -> None:
-        self._known = {address for host in hosts if (address := _address(host))}
+        self._hosts = hosts
+
+    @cached_property
+    def _known(self) -> set[str]:
+        """Most documents name no place elsewhere."""
+        return {address for host in self._hosts if (address := _address(host))}
 
     def __contains__(self, url: str) -> bool:
         return _address(url) in self._known

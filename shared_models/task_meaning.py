@@ -48,7 +48,8 @@ class TaskCheck:
             task.dependsOn = list(dict.fromkeys(task.dependsOn))
         if task.clientgroups:
             task.clientgroups = check_groups(task.clientgroups, f"{path}.clientgroups", self.problems)
-        check_files(task, path, names, self.reach, self.problems)
+        if task.inputs or task.outputs or task.predata:
+            check_files(task, path, names, self.reach, self.problems)
         if any(io.url for io in task.outputs):
             self._sinks(task, path, names)
         inputs = [io.filename for io in task.inputs]

@@ -1,6 +1,7 @@
 """Wall-clock times for documents: RFC 3339 in UTC with microseconds. Decisions never use them."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 #: What a document shows for a time that was never set (AWE §2.1).
 ZERO_TIME = "0001-01-01T00:00:00Z"
@@ -10,7 +11,17 @@ def rfc3339(wall_s: float) -> str:
     """Format seconds since the epoch; 0.0 means "never" and gives ZERO_TIME."""
     if wall_s <= 0.0:
         return ZERO_TIME
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    whole_s = int(wall_s)
+    micros = round((wall_s - whole_s) * 1e6)
+    if micros == 1_000_000:
+        return f"{_second(whole_s + 1)}.000000Z"
+    return f"{_second(whole_s)}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(epoch_s: int) -> str:
+    """The same second is asked for again and again."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def parse_rfc3339(text: str) -> float:

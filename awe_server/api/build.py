@@ -1,14 +1,13 @@
 """The application: routers, the one way to answer errors, and what happens to every request.
 
-The exchange is asked for most and is served without FastAPI's layers, which cost more than itself: through a
-`Front` of its own, with the same errors. Its route is in the router as well, for the document, for other
-methods, and for a path with a slash at its end.
+What is asked for most is served without FastAPI's layers, which cost more than itself: through a `Front`
+of its own, with the same errors (fast.py). The router has these routes as well, for the document, and for
+whatever is written in another way.
 """
 
 from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import Request
-from starlette.routing import Match, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from awe_server.api import (
@@ -17,6 +16,7 @@ from awe_server.api import (
     errors,
     events,
     exchange,
+    fast,
     health,
     job,
     metrics,
@@ -36,25 +36,19 @@ _ROUTERS = (root, health, job, work, client, queue, node, events, metrics)
 
 
 class _Api(FastAPI):
-    """The application, with a way past its layers for the exchange."""
+    """The application, with a way past its layers for some requests."""
 
-    hot: ASGIApp
-    hot_route: Route
+    fast: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["path"].endswith("/exchange"):
-            match, found = self.hot_route.matches(scope)
-            if match is Match.FULL:
-                scope.update(found, app=self)
-                await self.hot(scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
-
-
-async def _exchange(scope: Scope, receive: Receive, send: Send) -> None:
-    response = await exchange.serve(Request(scope, receive))
-    await response(scope, receive, send)
+        if scope["type"] == "http" and (found := fast.find(scope)):
+            serve, scope["path_params"] = found
+            scope["app"] = self
+            scope["endpoint"] = serve
+            await self.fast(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def build_api(services: Services) -> FastAPI:
@@ -72,9 +66,8 @@ def build_api(services: Services) -> FastAPI:
 
     app.add_middleware(Front, names=names, in_doubt=in_doubt)
     errors.install(app)
-    app.hot_route = Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"])
-    app.router.routes.insert(0, app.hot_route)
-    app.hot = Front(ExceptionMiddleware(_exchange, app.exception_handlers), names, in_doubt)
+    app.router.routes.insert(0, Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"]))
+    app.fast = Front(ExceptionMiddleware(fast.serve, app.exception_handlers), names, in_doubt)
     for module in _ROUTERS:
         app.include_router(module.router)
     docs.install(app)

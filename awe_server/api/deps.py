@@ -49,7 +49,7 @@ async def base_url(request: Request) -> str:
     services: Services = request.app.state.services
     if services.settings.public_url:
         return services.settings.public_url.rstrip("/")
-    return f"{request.url.scheme}://{request.headers.get('host') or request.url.netloc}"
+    return f"{request.scope['scheme']}://{request.headers.get('host') or request.url.netloc}"
 
 
 BaseUrl = Annotated[str, Depends(base_url)]

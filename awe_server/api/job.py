@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from awe_server.api import job_list, job_look, job_submit, views
-from awe_server.api.deps import Asking, BaseUrl, Served, beside
+from awe_server.api.deps import Asking, BaseUrl, Served, base_url, beside, services_when_ready
 from awe_server.api.envelope import Bad, Envelope, Listing, Missing, ok, paged, refusals, refused
 from awe_server.api.job_list import JobListParameters
 from awe_server.api.params import Flag, NoParameters, Parameters, one_of
 from awe_server.api.root import INFO_INDEXES
 from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
+from awe_server.auth.caller import who
 from awe_server.auth.policy import Right
 from awe_server.data.logs import Logs
 from awe_server.runtime.engine import Engine
@@ -94,6 +95,19 @@ async def submit(
     return await _job(services, found, base_url)
 
 
+_NONE = NoParameters()
+
+
+async def serve_submit(request: Request) -> Response:
+    """The same, without FastAPI."""
+    services, caller = await services_when_ready(request), await who(request)
+    headers = request.headers
+    return await submit(
+        request, services, caller, await base_url(request), _NONE,
+        headers.get("idempotency-key", ""), headers.get("datatoken", ""),
+    )  # fmt: skip
+
+
 def _token(text: str) -> str:
     """A data token that can be kept and handed on in a header. Raises BadRequest, without showing it."""
     if len(text) > MAX_TOKEN_CHARS or not (text.isascii() and text.isprintable()):
@@ -161,6 +175,14 @@ async def get_job(
         return ok(await faces[face](services, job))
     left = await job_look.wait(engine, job_id, query.wait_s, query.revision) if query.wait_s else None
     return await _job(services, await engine.job_documents(job_id, left), base_url)
+
+
+async def serve_job(request: Request) -> Response:
+    """The same, without FastAPI, and without flags."""
+    services, caller = await services_when_ready(request), await who(request)
+    query = JobParameters.model_validate(dict(request.query_params))
+    job_id = JobId(request.path_params["job_id"])
+    return await get_job(request, job_id, services, caller, await base_url(request), query)
 
 
 class JobVerbs(Parameters):

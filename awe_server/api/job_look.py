@@ -52,7 +52,7 @@ async def wait(engine: Engine, job_id: JobId, wait_s: float, revision: int | Non
 
 
 def _still(engine: Engine, job_id: JobId, before: Job | None) -> Job | None:
-    """The job in memory, or as it was there `before`, if it was completed: then it was durable when it left."""
+    """The job in memory, or as it was there `before`, if completed: it was durable when it left."""
     is_over = before is not None and before.state is JobState.COMPLETED
     return engine.state.jobs.get(job_id) or (before if is_over else None)
 

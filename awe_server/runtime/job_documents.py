@@ -16,9 +16,7 @@ SLICE_TASKS = 1_000  #: tasks of a job whose documents are built without a pause
 class JobDocuments(Ended):
     """The part of the engine that shows jobs; all of it waits until what it shows is durable."""
 
-    async def job_documents(
-        self, job_id: JobId, left: Job | None = None
-    ) -> tuple[Document, list[Document]]:
+    async def job_documents(self, job_id: JobId, left: Job | None = None) -> tuple[Document, list[Document]]:
         """A job and its tasks. Raises JobNotFound.
 
         `left`: the job as somebody saw it in memory a moment ago, which spares a look at the store: it leaves

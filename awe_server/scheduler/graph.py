@@ -29,8 +29,9 @@ def check_graph(document: JobDocument) -> list[list[str]]:
         if task.skip:
             _check_skip(task, path, problems)
     problems.raise_if_any()
-    cycle = find_cycle({task.taskid: names for task, names in zip(document.tasks, wanted, strict=True)})
-    if cycle:
+    if any(wanted) and (
+        cycle := find_cycle({task.taskid: names for task, names in zip(document.tasks, wanted, strict=True)})
+    ):
         problems.add("tasks", f"dependency cycle: {_shown(cycle)}")
         problems.refuse()
     return wanted

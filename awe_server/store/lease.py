@@ -43,6 +43,11 @@ class Renewal(NamedTuple):
     began_s: float
     until: str
 
+    @property
+    def change(self) -> dict[str, Any]:
+        """To be written to the lease, if it is still `Lease.ours`."""
+        return {"$set": {"until": self.until}, "$inc": {"renewals": 1}}
+
 
 class Server(Protocol):
     """What a lease needs of the database server beside its collection."""
@@ -134,13 +139,25 @@ class Lease:
 
         Raises LeaseGone if somebody else took over.
         """
-        renewal = Renewal(self._clock(), self._until())
-        change = {"$set": {"until": renewal.until}, "$inc": {"renewals": 1}}
-        result = await self._meta.update_one({"_id": "lease", "epoch": self._epoch}, change, session=session)
-        if not result.matched_count:
+        renewal = self.renewal()
+        result = await self._meta.update_one(self.ours, renewal.change, session=session)
+        self.matched(bool(result.matched_count))
+        return renewal
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        """Matches the lease as long as nobody else took over."""
+        return {"_id": "lease", "epoch": self._epoch}
+
+    def renewal(self) -> Renewal:
+        """What `renew` writes, for who writes it together with other things."""
+        return Renewal(self._clock(), self._until())
+
+    def matched(self, found: bool) -> None:
+        """Hear whether the lease that was to be renewed was found. Raises LeaseGone if not."""
+        if not found:
             self.is_lost = True
         self.require()
-        return renewal
 
     def renewed(self, renewal: Renewal) -> None:
         """It is durable: the lease is ours for its length from when it began."""
@@ -162,7 +179,7 @@ class Lease:
         """Let the next server start at once; the epoch stays, so a new owner gets a new one."""
         change = {"$set": {"owner": {}, "until": ZERO_TIME}}
         async with self._server.transaction() as session:
-            await self._meta.update_one({"_id": "lease", "epoch": self._epoch}, change, session=session)
+            await self._meta.update_one(self.ours, change, session=session)
         self.is_lost = True
 
     async def _claim(self, seen: dict[str, Any]) -> bool:

@@ -2,8 +2,9 @@
 
 On a replica set or behind mongos a batch is one transaction, acknowledged by a majority's journal, which also
 renews the writer's lease. All transactions are of one session: the next one ends one that an outage left open
-on the server, and the lease tells a successor which session to end. A standalone server has no transactions:
-there the lease is renewed first, then the batch is written in its order.
+on the server, and the lease tells a successor which session to end. MongoDB 8 takes all writes of a
+transaction, the renewal included, in one request; an older one wants one for each collection. A standalone
+server has no transactions: there the lease is renewed first, then the batch is written in its order.
 """
 
 import asyncio
@@ -18,9 +19,14 @@ from typing import Any
 from bson.binary import UUID_SUBTYPE, Binary
 from bson.errors import BSONError
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, WriteConcern
-from pymongo.errors import ConfigurationError, DocumentTooLarge, OperationFailure, PyMongoError
-from pymongo.read_concern import ReadConcern
+from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne, UpdateOne, WriteConcern
+from pymongo.errors import (
+    ClientBulkWriteException,
+    ConfigurationError,
+    DocumentTooLarge,
+    OperationFailure,
+    PyMongoError,
+)
 
 from awe_server.faults import reach
 from awe_server.store.base import (
@@ -39,7 +45,7 @@ from awe_server.store.base import (
 from awe_server.store.documents import decode, encode
 from awe_server.store.errors import LeaseGone, StoreVersion
 from awe_server.store.indexes import INDEXES
-from awe_server.store.lease import LEASE_S, Busy, Lease
+from awe_server.store.lease import LEASE_S, Busy, Lease, Renewal
 from awe_server.store.mongo_query import conditions, from_mongo, path, to_mongo
 from awe_server.store.owner import this_process
 from awe_server.store.query import distinct_values, group_name
@@ -64,6 +70,7 @@ _DURABLE = WriteConcern("majority", wtimeout=20_000, j=True)
 
 _NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authentication failed"; waiting is vain
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
+_ALL_AT_ONCE = 25  #: MongoDB 8's wire version: one request may write to several collections
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
 
@@ -91,6 +98,7 @@ class MongoStore:
         self._session: Any = None
         self._database: Any = None
         self._has_transactions = False
+        self._writes_at_once = False
         self._lease: Lease | None = None
         self._gave_up = False  #: there was a lease, and it was given back
         self._renewal: asyncio.Task[None] | None = None
@@ -149,9 +157,11 @@ class MongoStore:
         with _translated(self.name, "open"):
             hello = await self._client.admin.command("hello")
             self._has_transactions = "setName" in hello or hello.get("msg") == "isdbgrid"
+            self._writes_at_once = self._has_transactions and hello["maxWireVersion"] >= _ALL_AT_ONCE
             await self._check_format()
             if self._has_transactions:
-                self._session = await self._client.start_session()
+                # All writes go to the primary, and what they match is seen as of their beginning anyway.
+                self._session = await self._client.start_session(causal_consistency=False)
             lease = Lease(
                 self._database["meta"],
                 self,
@@ -193,7 +203,7 @@ class MongoStore:
             yield None
             return
         try:
-            async with self._session.start_transaction(ReadConcern("snapshot"), write_concern=_DURABLE):
+            async with self._session.start_transaction(write_concern=_DURABLE):
                 yield self._session
         except PyMongoError as exc:
             if any(exc.has_error_label(label) for label in _PASSING):
@@ -262,7 +272,8 @@ class MongoStore:
             if lease.in_doubt:
                 await self._renew(lease)
             return
-        runs = list(_runs(batch)) if len(batch) <= INLINE_STEPS else await asyncio.to_thread(_listed, batch)
+        is_short = len(batch) <= INLINE_STEPS
+        runs = self._runs(batch) if is_short else await asyncio.to_thread(self._runs, batch)
         async with self._writing:
             with _translated(self.name, "write"):
                 if self._has_transactions:
@@ -271,18 +282,46 @@ class MongoStore:
                     lease.renewed(await lease.renew())
                     await self._write(runs)
 
+    def _runs(self, batch: Sequence[Operation]) -> list[tuple[Collection, list[Any]]]:
+        """The batch in its order, neighbours of one collection together."""
+        runs = []
+        for collection, steps in itertools.groupby(batch, key=lambda step: step.collection):
+            namespace = f"{self._database.name}.{collection}" if self._writes_at_once else None
+            runs.append((collection, [_write_of(step, namespace) for step in steps]))
+        return runs
+
     async def _in_transaction(self, lease: Lease, runs: list[tuple[Collection, list[Any]]]) -> None:
         started = time.monotonic()
         for attempt in range(1, TRIES + 1):
             try:
                 async with self.transaction() as session:
-                    renewal = await lease.renew(session)
-                    await self._write(runs, session)
+                    if self._writes_at_once:
+                        renewal = await self._write_at_once(lease, runs, session)
+                    else:
+                        renewal = await lease.renew(session)
+                        await self._write(runs, session)
                 lease.renewed(renewal)
                 return
             except Busy:
                 if attempt == TRIES or time.monotonic() - started > TRY_AGAIN_WITHIN_S:
                     raise
+
+    async def _write_at_once(
+        self, lease: Lease, runs: list[tuple[Collection, list[Any]]], session: Any
+    ) -> Renewal:
+        """Renew the lease and write all in one request. Raises LeaseGone."""
+        renewal = lease.renewal()
+        writes = [UpdateOne(lease.ours, renewal.change, namespace=f"{self._database.name}.meta")]
+        writes += itertools.chain.from_iterable(some for _, some in runs)
+        try:
+            result = await self._client.bulk_write(writes, ordered=True, session=session)
+        except ClientBulkWriteException as exc:
+            raise exc.error if isinstance(exc.error, PyMongoError) else exc from exc
+        reach("inside-commit")
+        # Each write but a deletion finds its document or makes it; only the lease's makes none.
+        deletions = sum(isinstance(write, DeleteOne | DeleteMany) for write in writes)
+        lease.matched(result.matched_count + result.upserted_count == len(writes) - deletions)
+        return renewal
 
     async def _write(self, runs: list[tuple[Collection, list[Any]]], session: Any = None) -> None:
         for number, (collection, writes) in enumerate(runs):
@@ -394,20 +433,10 @@ def _translated(name: str, action: str) -> Iterator[None]:
         raise StoreUnavailable(f"{name}: cannot {action}: {exc}", op=action) from exc
 
 
-def _runs(batch: Sequence[Operation]) -> Iterator[tuple[Collection, list[Any]]]:
-    """The batch in its order, neighbours of one collection together."""
-    for collection, steps in itertools.groupby(batch, key=lambda step: step.collection):
-        yield collection, [_write_of(step) for step in steps]
-
-
-def _listed(batch: Sequence[Operation]) -> list[tuple[Collection, list[Any]]]:
-    return list(_runs(batch))
-
-
-def _write_of(step: Operation) -> ReplaceOne[Any] | DeleteOne | DeleteMany:
+def _write_of(step: Operation, namespace: str | None) -> ReplaceOne[Any] | DeleteOne | DeleteMany:
     if isinstance(step, Put):
         stored = to_mongo(decode(encode(step.document)))
-        return ReplaceOne({"_id": stored["_id"]}, stored, upsert=True)
+        return ReplaceOne({"_id": stored["_id"]}, stored, upsert=True, namespace=namespace)
     if isinstance(step, Delete):
-        return DeleteOne({"_id": step.id})
-    return DeleteMany(conditions(step.collection, (Match(step.field, (step.value,)),)))
+        return DeleteOne({"_id": step.id}, namespace=namespace)
+    return DeleteMany(conditions(step.collection, (Match(step.field, (step.value,)),)), namespace=namespace)

@@ -115,14 +115,15 @@ class Trouble:
 
     def __init__(self, store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: list[PyMongoError] = []
-        self._write = store._write
-        monkeypatch.setattr(store, "_write", self)
+        self._name = "_write_at_once" if store._writes_at_once else "_write"
+        self._write = getattr(store, self._name)
+        monkeypatch.setattr(store, self._name, self)
 
-    async def __call__(self, runs: list[Any], session: Any = None) -> None:
+    async def __call__(self, *args: Any) -> Any:
         if not self.errors:
-            await self._write(runs, session)
-            return
-        await self._write(runs[:1], session)
+            return await self._write(*args)
+        at = 1 if self._name == "_write_at_once" else 0
+        await self._write(*args[:at], args[at][:1], *args[at + 1 :])
         raise self.errors.pop(0)
 
 
@@ -132,10 +133,12 @@ def passing_trouble() -> PyMongoError:
     )
 
 
-@pytest.fixture
-async def store(mongo_url: str) -> AsyncIterator[MongoStore]:
+@pytest.fixture(params=["all at once, as MongoDB 8", "one collection after the other"])
+async def store(mongo_url: str, request: pytest.FixtureRequest) -> AsyncIterator[MongoStore]:
     store = MongoStore(mongo_url)
     await store.open()
+    assert store._writes_at_once
+    store._writes_at_once = request.param.startswith("all at once")
     yield store
     await store.close()
 

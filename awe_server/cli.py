@@ -15,7 +15,6 @@ import orjson
 import typer
 from pydantic import ValidationError
 
-from awe_server import app as composition
 from awe_server.data.check import Report, advice, check_files, removals
 from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
@@ -115,6 +114,8 @@ def serve(
         lease_s=lease_s, quota_bytes=quota, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)
+    with recovery.no_garbage_collection():
+        from awe_server import app as composition  # most of what a start takes; no other command needs it
     raise typer.Exit(composition.run(settings))
 
 

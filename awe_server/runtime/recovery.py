@@ -107,7 +107,7 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
 
     Raises StoreUnavailable, StoreCorrupt.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         state, unreadable = await _read(store, settings, context)
     for skipped in unreadable:
         log.error(
@@ -165,9 +165,9 @@ async def _read(
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Nothing that is read here is garbage, and looking through all of it again and again takes a third of
-    the time.
+def no_garbage_collection() -> Iterator[None]:
+    """For what makes no garbage: to look through all that is read, or imported, again and again takes a third
+    of the time.
     """
     was_on = gc.isenabled()
     gc.disable()

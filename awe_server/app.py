@@ -122,7 +122,6 @@ def _spare_collector() -> None:
 
     Before the state is read: jobs leave it, and a job and its tasks are a cycle.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 

@@ -368,10 +368,14 @@ def _kind(value: object) -> FailureKind:
 def _perf(perf: dict[Any, Any]) -> dict[str, Any]:
     if len(perf) > MAX_PERF_KEYS:
         raise InvalidDocument(f"perf: has more than {MAX_PERF_KEYS} entries")
-    return {
-        str(key)[:MAX_NAME_CHARS]: value if type(value) is float else _scalar(value, key)
-        for key, value in perf.items()
-    }
+    for key, value in perf.items():
+        kind = type(value)
+        is_number = kind is float or (kind is int and abs(value) <= MAX_INT)
+        if not is_number or len(key) > MAX_NAME_CHARS:
+            break
+    else:
+        return perf  # as most are
+    return {str(key)[:MAX_NAME_CHARS]: _scalar(value, key) for key, value in perf.items()}
 
 
 def _outputs(data: dict[str, Any]) -> list[dict[str, Any]]:

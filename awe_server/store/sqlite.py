@@ -48,7 +48,7 @@ _SCAN_ROWS = 500
 _IDS_PER_STATEMENT = 500
 
 #: One statement of a batch and the rows it runs over.
-Step = tuple[str, list[tuple[Any, ...]]]
+Step = tuple[str, list[Sequence[Any]]]
 
 
 class _Connection:
@@ -351,7 +351,7 @@ def _empty_wal(db: sqlite3.Connection) -> None:
 
 def _steps(batch: Sequence[Operation]) -> Iterator[Step]:
     """A batch as few statements: of several writes to one document only the last counts."""
-    last: dict[Collection, dict[str, tuple[Any, ...] | None]] = {}
+    last: dict[Collection, dict[str, Sequence[Any] | None]] = {}
     for step in batch:
         if isinstance(step, Put):
             row = sqlite_query.row(step.collection, step.document, encode(step.document))
@@ -366,9 +366,9 @@ def _steps(batch: Sequence[Operation]) -> Iterator[Step]:
         yield from _writes(collection, rows)
 
 
-def _writes(collection: Collection, rows: dict[str, tuple[Any, ...] | None]) -> Iterator[Step]:
+def _writes(collection: Collection, rows: dict[str, Sequence[Any] | None]) -> Iterator[Step]:
     puts = [row for row in rows.values() if row is not None]
-    deletes = [(id,) for id, row in rows.items() if row is None]
+    deletes: list[Sequence[Any]] = [(id,) for id, row in rows.items() if row is None]
     if puts:
         yield sqlite_query.upsert(collection), puts
     if deletes:

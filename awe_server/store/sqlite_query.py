@@ -5,9 +5,8 @@ the field's text or number, and NULL for anything else.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from operator import methodcaller
 from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match, Query
@@ -47,24 +46,13 @@ def upsert(collection: Collection) -> str:
     return f"INSERT INTO {collection} (id, {names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
 
 
-def row(collection: Collection, document: Document, text: bytes) -> tuple[Any, ...]:
-    """A document as the parameters of `upsert`."""
-    columns = [
-        value if type(value := look(document)) is str else _column(value) for look in _looks(collection)
-    ]
-    return (document["id"], text.decode(), *columns)
-
-
-@cache
-def _looks(collection: Collection) -> tuple[Callable[[Document], Any], ...]:
-    """How to find the value of each column; most are of the document itself."""
-    return tuple(_look(path) for path in indexed_fields(collection))
-
-
-def _look(path: str) -> Callable[[Document], Any]:
-    if "." in path:
-        return lambda document: lookup(document, path)
-    return methodcaller("get", path)
+def row(collection: Collection, document: Document, text: bytes) -> Sequence[Any]:
+    """A document as the parameters of `upsert`. For each document of each batch: a plain loop is cheapest."""
+    parameters = [document["id"], text.decode()]
+    for path in indexed_fields(collection):
+        value = lookup(document, path) if "." in path else document.get(path)
+        parameters.append(value if type(value) is str else _column(value))
+    return parameters
 
 
 def _column(value: Any) -> str | int | float | None:

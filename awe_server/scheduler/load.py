@@ -8,6 +8,7 @@ right.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from awe_server.scheduler.demands import delay_retry, list_retry, list_task
 from awe_server.scheduler.failure import (
@@ -301,22 +302,35 @@ _TASK_KEYS = (
 
 def _workunit(ctx: Context, task: Task, document: Document) -> Workunit:
     unit = Workunit(WorkunitId(document["id"]), task, int(document["rank"]))
-    unit.state = WorkunitState(document["state"])
+    unit.state = _state(document["state"])
     unit.client = ClientId(document["client"])
     unit.token = document["_token"]
+    unit.failed = document["failed"]
+    unit.lost = document["lost"]
+    unit.attempt = document["attempt"]
     unit.input_failures = document["_input_failures"]
     unit.node_failures = document["_node_failures"]
     unit.given_back = document["_given_back"]
     unit.blamed = document["_blamed"]
-    was_lost = (document["exit"] or {}).get("kind") == FailureKind.LOST
+    unit.exit = found = document["exit"]
+    was_lost = bool(found) and found.get("kind") == FailureKind.LOST
     unit.missed = document.get("_missed", was_lost)  # older documents say only that
     unit.kept = document.get("kept", "")
+    unit.computetime = document["computetime"]
+    unit.notes = document["notes"]
+    unit.perf = document["perf"]
+    unit.outputs = document["outputs"]
+    unit.generation = document["generation"]
     unit.checkout_s = ctx.now_s
-    for key in ("checkout_time", "done_time", "not_before"):
-        setattr(unit, key, parse_rfc3339(document[key]))
-    for key in ("failed", "lost", "attempt", "computetime", "notes", "exit", "perf", "outputs", "generation"):
-        setattr(unit, key, document[key])
+    unit.checkout_time = _time(document["checkout_time"])
+    unit.done_time = _time(document["done_time"])
+    unit.not_before = _time(document["not_before"])
     return unit
+
+
+#: A hundred thousand workunits have the same few states and times.
+_state = lru_cache(maxsize=64)(WorkunitState)
+_time = lru_cache(maxsize=1024)(parse_rfc3339)
 
 
 def _client(document: Document) -> Client:

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 5  #: how long requests in progress may take to end at shutdown
 KEEP_ALIVE_S = 75  #: an idle connection; longer than a client's pause between two exchanges
-#: Objects made and not yet gone before Python looks for cycles; its own 700 are there in each batch of 64.
-YOUNG_OBJECTS = 20_000
+#: Objects made and not yet gone before Python looks for cycles: about what a commit for 100 clients makes.
+YOUNG_OBJECTS = 100_000
 STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
 
 

@@ -13,6 +13,7 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from awe_server.api.bodies import media_type, whole
+from awe_server.api.deps import INLINE, undisturbed
 from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.data.root_threads import NoAnswer, RootThreads
 from awe_server.data.roots import allowed
@@ -119,7 +120,7 @@ async def build(
         return build_job(ctx, document, job_id=job_id, owner=owner, idempotency_key=key, datatoken=datatoken)
 
     async def carry_out() -> Job | InvalidDocument:
-        return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(work)
+        return work() if len(raw) <= INLINE_BYTES else await anyio.to_thread.run_sync(undisturbed, work)
 
     found = await carry_out()
     await _look_up(paths, root_threads)
@@ -171,7 +172,11 @@ async def admit(engine: Engine, job: Job) -> JobAndTasks:
     Raises StoreUnavailable before, NotConfirmed after it was taken in.
     """
     await engine.answering()
-    return await _confirmed(engine, engine.run(admit_job, job).id)
+    if len(job.tasks) <= INLINE:
+        admitted = engine.run(admit_job, job)
+    else:
+        admitted = undisturbed(lambda: engine.run(admit_job, job))
+    return await _confirmed(engine, admitted.id)
 
 
 async def _confirmed(engine: Engine, job_id: JobId) -> JobAndTasks:

@@ -10,6 +10,7 @@ tasks by position. A task is listed exactly while it has a workunit that may be 
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import lru_cache
 from heapq import heappop, heappush
 from operator import attrgetter
 
@@ -104,12 +105,10 @@ def demand_key(task: Task, roots: Sequence[str]) -> DemandKey:
     `roots` are the directories that the server opens to jobs.
     Source: AWE lib/core/cqmgr.go filterWorkByClient; differs: blanks around group names do not count.
     """
-    names = task.clientgroups or str(task.job.info.get("clientgroups") or "")
-    groups = frozenset(filter(None, (name.strip() for name in names.split(","))))
     want = task.resources
     cmd = task.cmd
     return (
-        groups,
+        _groups(task.clientgroups or str(task.job.info.get("clientgroups") or "")),
         str(cmd.get("name") or ""),
         int(want.get("cores", 1)),
         int(want.get("memory_bytes", 0)),
@@ -119,6 +118,11 @@ def demand_key(task: Task, roots: Sequence[str]) -> DemandKey:
         _is_more_than_awe(task),
         _touched(task, roots),
     )
+
+
+@lru_cache(maxsize=1024)
+def _groups(names: str) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in names.split(","))))
 
 
 def _touched(task: Task, roots: Sequence[str]) -> frozenset[str]:
@@ -135,18 +139,26 @@ def _is_more_than_awe(task: Task) -> bool:
     outputs go to nodes of one Shock.
     """
     cmd = task.cmd
-    in_container = bool(cmd.get("Dockerimage") or cmd.get("dockerPull"))
     return bool(
-        (cmd.get("cmd_script") and not in_container)
-        or any(cmd.get(key) for key in ("stdin", "stdout", "stderr"))
+        (cmd.get("cmd_script") and not (cmd.get("Dockerimage") or cmd.get("dockerPull")))
+        or cmd.get("stdin")
+        or cmd.get("stdout")
+        or cmd.get("stderr")
         or task.time_limit_s
         or task.keep_failed
-        or any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
+        or is_grouped(task.partinfo_wanted)
+        or ((task.inputs or task.outputs or task.predata) and _has_more_than_awe(task))
+    )
+
+
+def _has_more_than_awe(task: Task) -> bool:
+    """The same of its files."""
+    return bool(
+        any(io.get("optional") or _is_elsewhere(io) for io in task.outputs)
         or any(is_archive(io["filename"]) for io in (*task.inputs, *task.outputs))
         or any(io["url"] and not is_web_url(io["url"]) for io in (*task.inputs, *task.predata))
         or any(io.get("md5") and not io.get("_md5") for io in (*task.inputs, *task.predata))
         or (task.inputs and task.totalwork_wanted > 1 and (task.partinfo_wanted or {}).get("index") == "none")
-        or is_grouped(task.partinfo_wanted)
         or any(io.get("_index") for io in task.inputs)  # only this server knows the pieces
     )
 
@@ -201,7 +213,10 @@ def list_task(state: State, task: Task) -> None:
         lane = _lane(state, demand, job)
         queue = job.queues[demand] = JobQueue(job, lane)
         insort(lane.jobs, queue, key=_by_jid)
-    insort(queue.tasks, task, key=_by_index)
+    if queue.tasks and queue.tasks[-1].index > task.index:
+        insort(queue.tasks, task, key=_by_index)
+    else:
+        queue.tasks.append(task)
     task.is_listed = True
     demand.listed += 1
     announce(state, task, ready_units(task))

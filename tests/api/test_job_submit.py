@@ -1,5 +1,6 @@
 """POST /job: what is accepted, once, and what is refused with the place and the reason."""
 
+import gc
 import json
 import threading
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import anyio
 import pytest
 
 from awe_server.api import job_submit, views
+from awe_server.api.deps import INLINE
 from shared_models.limits import MAX_DOCUMENT_BYTES
 from tests.api.conftest import Api
 from tests.support.golden import form_of, recorded, shape_problems
@@ -290,3 +292,19 @@ async def test_a_small_document_needs_no_thread(api: Api, monkeypatch: pytest.Mo
     built = where_it_runs(monkeypatch, job_submit, "build_job")
     await api.ok("POST", "/job", json=ONE)
     assert built == [True]
+
+
+async def test_no_garbage_is_looked_for_while_a_large_job_is_taken_in(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit, seen = job_submit.admit_job, list[bool]()
+
+    def admit_job(*args: Any) -> Any:
+        seen.append(gc.isenabled())
+        return admit(*args)
+
+    monkeypatch.setattr(job_submit, "admit_job", admit_job)
+    for count in (1, INLINE + 1):
+        await api.submit(*({"taskid": str(i), "cmd": {"name": "true"}} for i in range(count)))
+    assert seen == [True, False]
+    assert gc.isenabled()

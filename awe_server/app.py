@@ -21,7 +21,7 @@ import uvloop
 from fastapi import FastAPI
 
 from awe_server.api import build_api
-from awe_server.api.one_packet import OnePacket
+from awe_server.api.connection import Connection
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.clock import Clock
 from awe_server.runtime.data_dir import CannotStart, claim, keep_apart
@@ -136,7 +136,7 @@ async def _serve(settings: Settings) -> None:
     services = build_services(settings, clock=Clock(), fatal=_die)
     app: FastAPI = build_api(services)
     config = uvicorn.Config(
-        app, http=OnePacket, ws="none", lifespan="off", log_config=None, access_log=False,
+        app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=GRACE_S, backlog=4096,
     )  # fmt: skip
     server = _Uvicorn(config, services)

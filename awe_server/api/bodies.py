@@ -1,14 +1,17 @@
 """Request bodies: bounded in bytes and in how long they may stall."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any, Self
 
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
+from awe_server.api.connection import bypass_of
 from awe_server.api.params import plain_count
-from awe_server.data.ports import Cut
+from awe_server.data.ports import Buffer, Cut
+from awe_server.data.sockets import STEP_BYTES, Socket, in_thread
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
 from shared_models.strict_json import read_json
 
@@ -26,28 +29,102 @@ class Stalled(Cut):
     """No byte of the body came for a while; for the caller a bad request."""
 
 
-async def stream(request: Request, limit: int | None = None) -> AsyncIterator[bytes]:
-    """Yield the body as it comes.
+class Body:
+    """A request's body as it comes, once.
 
-    Raises TooLarge as soon as more than `limit` bytes are announced or seen, Stalled, and SenderGone.
+    Iterating raises TooLarge as soon as more than `limit` bytes are announced or seen, Stalled, SenderGone.
     """
-    if limit is not None:
-        _bounded(plain_count(request.headers.get("content-length", "")) or 0, limit)
-    seen, more = 0, True
-    while more:
+
+    def __init__(self, request: Request, limit: int | None = None) -> None:
+        length = plain_count(request.headers.get("content-length", "")) or 0
+        if limit is not None:
+            _bounded(length, limit)
+        is_chunked = "transfer-encoding" in request.headers
+        self._bypass = None if is_chunked or limit is not None else bypass_of(request.scope)
+        self._length = length
+        self._limit = limit
+        self._seen = 0
+        self._receive = request.receive
+        self._more = True
+        self._back = b""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._back:
+            chunk, self._back = self._back, b""
+            return chunk
+        while self._more:
+            if chunk := await self._next():
+                return chunk
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
         try:
             async with asyncio.timeout(STALL_S):  # costs a fifth of anyio's
-                message = await request.receive()
+                message = await self._receive()
         except TimeoutError as exc:
-            raise Stalled(f"the request body stalled for {STALL_S:.0f} s") from exc
+            raise _stalled() from exc
         if message["type"] == "http.disconnect":
             raise SenderGone
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        seen += len(chunk)
-        if limit is not None:
-            _bounded(seen, limit)
-        if chunk:
-            yield chunk
+        chunk: bytes = message.get("body", b"")
+        self._more = message.get("more_body", False)
+        self._seen += len(chunk)
+        if self._limit is not None:
+            _bounded(self._seen, self._limit)
+        return chunk
+
+    async def first(self) -> bytes:
+        """How it begins; empty only if it is. It can still be read whole."""
+        self._back = await anext(self, b"")
+        return self._back
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether `passing` would move anything now."""
+        bypass = self._bypass
+        return bypass is not None and not self._back and bypass.is_worth_it(self._length - self._seen)
+
+    async def passing(self, write: Callable[[Buffer], object]) -> AsyncIterator[int]:
+        """Give the rest to `write`, in threads, past the event loop; yields how many bytes at a time.
+
+        Raises Stalled and SenderGone, and what `write` raises.
+        """
+        assert self._bypass is not None
+        left = self._length - self._seen
+        with self._bypass.receiving(left) as (here, line):
+            if here:
+                await in_thread(partial(write, here))
+                yield len(here)
+            left -= len(here)
+            while left:
+                count, is_open = await in_thread(partial(line.receive, min(left, STEP_BYTES), write))
+                left -= count
+                if count:
+                    yield count
+                elif is_open:
+                    await _something_comes(line)
+                if left and not is_open:
+                    raise SenderGone
+        self._seen = self._length
+
+
+async def _something_comes(line: Socket) -> None:
+    try:
+        async with asyncio.timeout(STALL_S):
+            await line.readable()
+    except TimeoutError as exc:
+        raise _stalled() from exc
+
+
+def _stalled() -> Stalled:
+    return Stalled(f"the request body stalled for {STALL_S:.0f} s")
+
+
+def stream(request: Request, limit: int | None = None) -> Body:
+    """The body as it comes. Raises TooLarge if more than `limit` bytes are announced."""
+    return Body(request, limit)
 
 
 def _bounded(size: int, limit: int) -> None:

@@ -5,7 +5,9 @@ from urllib.parse import quote
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from awe_server.api.connection import LARGE_BYTES, bypass_of
 from awe_server.data.downloads import ByteReader, Download, open_reader, pick_range
 from awe_server.data.logs import Log, Logs
 
@@ -45,7 +47,30 @@ def _stream(
 ) -> Response:
     if request.state.head:
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return StreamingResponse(chunks, status, headers, media_type)
+    return _Bytes(chunks, status, headers, media_type)
+
+
+class _Bytes(StreamingResponse):
+    """Many bytes pass the event loop by, where the connection can do that."""
+
+    def __init__(self, reader: ByteReader, status: int, headers: dict[str, str], media_type: str) -> None:
+        super().__init__(reader, status, headers, media_type)
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bypass = bypass_of(scope)
+        if bypass is None or self._reader.left < LARGE_BYTES:
+            await super().__call__(scope, receive, send)
+            return
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await bypass.send(self._reader, send)
+            if not self._reader.left:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._reader.aclose()
 
 
 async def log_response(request: Request, logs: Logs, log: Log) -> Response:

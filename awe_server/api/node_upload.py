@@ -376,13 +376,5 @@ async def change_by_body(
 
 async def first_bytes(request: Request) -> tuple[bytes, AsyncIterator[bytes]]:
     """The beginning of a raw body, and all of it; the beginning is empty only if the body is."""
-    chunks = stream(request)
-    first = await anext(aiter(chunks), b"")
-
-    async def everything() -> AsyncIterator[bytes]:
-        if first:
-            yield first
-        async for chunk in chunks:
-            yield chunk
-
-    return first, everything()
+    body = stream(request)
+    return await body.first(), body

@@ -19,15 +19,17 @@ from awe_server.data.files import (
     fsync_folder,
     make_folder,
     no_space_mapped,
+    start_writing,
     walk,
 )
 from awe_server.data.indexes import SIDECAR_SUFFIX, sidecar
-from awe_server.data.ports import FileFact
+from awe_server.data.ports import Buffer, FileFact, Passing
 from awe_server.data.quota import Quota
 from shared_models.errors import NoSpace
 from shared_models.limits import MIB
 
 BUFFER_BYTES = MIB  #: what one thread call writes and hashes
+WRITEBACK_BYTES = 4 * MIB  #: what waits in memory at most before the disk begins with it
 
 
 class Writer:
@@ -59,8 +61,9 @@ class Writer:
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sha256 = hashlib.sha256()
         self._size = 0
+        self._started = 0  #: so far the disk was told to begin
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Append bytes. Raises NoSpace before the disk is full, QuotaExceeded before the quota is passed."""
         with self._lock:
             self._write(data)
@@ -103,7 +106,7 @@ class Writer:
                 self._temporary.unlink(missing_ok=True)
             self._quota.give(self._taken)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: Buffer) -> None:
         if self._over:
             raise RuntimeError("the file is already finished or aborted")
         self._quota.take(len(data), is_admitted=self._is_admitted)
@@ -119,6 +122,9 @@ class Writer:
         self._md5.update(data)
         self._sha256.update(data)
         self._size += len(data)
+        if self._size - self._started >= WRITEBACK_BYTES:
+            start_writing(self._descriptor, self._started, self._size - self._started)
+            self._started = self._size
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -150,6 +156,10 @@ class Intake:
             self.received += len(chunk)
             if self._held_bytes >= BUFFER_BYTES:
                 await self.flush()
+            if isinstance(stream, Passing) and stream.can_pass:
+                await self.flush()
+                async for count in stream.passing(self._writer.write):
+                    self.received += count
 
     async def flush(self) -> None:
         """Write what is held. Whoever is cancelled meanwhile has still written all of it, once."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from awe_server.data.sockets import STEP_BYTES, Socket
 from shared_models.errors import AweError, BadRange
 
 CHUNK_BYTES = 512 * 1024
@@ -74,10 +75,31 @@ class ByteReader:
     def _read(self) -> bytes:
         data = os.pread(self._descriptor, min(self._left, CHUNK_BYTES), self._offset)
         if not data:
-            raise AweError(f"A stored file ends {self._left} bytes too early.")
+            raise self._too_short()
         self._offset += len(data)
         self._left -= len(data)
         return data
+
+    def _too_short(self) -> AweError:
+        return AweError(f"A stored file ends {self._left} bytes too early.")
+
+    @property
+    def left(self) -> int:
+        """How many bytes are still to be read."""
+        return self._left
+
+    def send_to(self, line: Socket) -> int:
+        """Send the next bytes, without reading them: how many; 0 if the line takes none now.
+
+        Blocking, in a thread. Raises OSError.
+        """
+        try:
+            sent = line.send_file(self._descriptor, self._offset, min(self._left, STEP_BYTES))
+        except EOFError as exc:
+            raise self._too_short() from exc
+        self._offset += sent
+        self._left -= sent
+        return sent
 
     def narrow(self, skip: int, length: int) -> None:
         """Read only `length` bytes, after the first `skip` of those that are left."""

@@ -1,7 +1,8 @@
 """What this room needs from others, and the facts it hands back."""
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from awe_server.store.base import Collection, Document, Operation, Page, Query
 from shared_models.errors import AweError
@@ -37,6 +38,21 @@ class IndexFact:
     total_units: int
     format: str
     records: int | None = None  #: in the whole file; None = they were not counted
+
+
+Buffer = bytes | memoryview
+
+
+@runtime_checkable
+class Passing(Protocol):
+    """A stream that can be written where it comes from, without handing its bytes around."""
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether it can now, and it is worth it."""
+
+    def passing(self, write: Callable[[Buffer], object], /) -> AsyncIterator[int]:
+        """Give the rest to `write`, which is called in threads; yields how many bytes at a time."""
 
 
 class Cut(Exception):

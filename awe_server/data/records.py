@@ -19,7 +19,7 @@ from awe_server.data.formats import SAM_FIELDS, Format, is_sequence
 from shared_models.limits import MIB
 
 CHUNK_BYTES = MIB  #: what a unit of the index `chunkrecord` holds at most, unless one record is larger
-WINDOW_BYTES = 16 * 1024
+WINDOW_BYTES = 2 * 1024  #: to begin with: what does not show there is looked for in wider ones
 MAX_WINDOW_BYTES = 2 * MIB  #: larger records are left to a scan, whose memory is flat
 VERIFIED_RECORDS = 3
 

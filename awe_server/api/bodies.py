@@ -98,6 +98,8 @@ class Body:
                 await in_thread(partial(write, here))
                 yield len(here)
             left -= len(here)
+            if line is None:
+                raise SenderGone
             while left:
                 count, is_open = await in_thread(partial(line.receive, min(left, STEP_BYTES), write))
                 left -= count

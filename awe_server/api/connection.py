@@ -30,7 +30,7 @@ class Connection(OnePacket):
     _left = 0  #: bytes of a body of which the parser knows nothing
     line: asyncio.Transport  #: the transport, whatever else replies are written through
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A caller is there."""
         self.line = transport
         super().connection_made(transport)
@@ -80,14 +80,18 @@ class Bypass:
         return left - len(self.cycle.body) >= LARGE_BYTES and not self.cycle.disconnected
 
     @contextmanager
-    def receiving(self, left: int) -> Iterator[tuple[bytes, Socket]]:
-        """What has come of the `left` bytes of a request's body, and the socket that the rest comes from.
+    def receiving(self, left: int) -> Iterator[tuple[bytes, Socket | None]]:
+        """What came of the `left` bytes of a request's body, and the socket that the rest comes from; None
+        if the connection is lost.
 
         What was not taken from there by then comes the usual way.
         """
         connection, cycle = self._connection, self.cycle
         connection.flow.pause_reading()
         here, cycle.body = bytes(cycle.body), bytearray()
+        if connection.line.is_closing():  # its descriptor may be another's by now
+            yield here, None
+            return
         line = Socket(connection.line.get_extra_info("socket").fileno())
         try:
             yield here, line

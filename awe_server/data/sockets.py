@@ -22,7 +22,7 @@ BLOCK_BYTES = MIB  #: what is written and hashed at once
 STEP_BYTES = 4 * MIB  #: what a thread moves before it comes back
 MOMENT_MS = 20  #: how long it waits for the other side
 THREADS = 8
-NICE = 5  #: requests that are answered at once go before
+NICE = 2  #: requests that are answered at once go before, and on a busy machine a transfer still gets on
 
 T = TypeVar("T")
 _buffers = threading.local()

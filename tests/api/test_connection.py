@@ -18,6 +18,7 @@ import uvicorn
 
 from awe_server.api import bodies
 from awe_server.api.connection import LARGE_BYTES, Connection
+from awe_server.data.blobs import Intake
 from awe_server.data.sockets import STEP_BYTES, Socket
 from tests.api.conftest import Api
 from tests.support.descriptors import open_below
@@ -69,6 +70,7 @@ class Served:
     port: int
     received: list[int]
     sent: list[int]
+    connections: set[Any]
 
     lines: list[Line] = field(default_factory=list)
 
@@ -100,7 +102,7 @@ async def served(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ser
     monkeypatch.setattr(Socket, "send_file", send_file)
     serving = asyncio.create_task(server._serve([listener]))
     await eventually(lambda: server.started)
-    served = Served(listener.getsockname()[1], received, sent)
+    served = Served(listener.getsockname()[1], received, sent, server.server_state.connections)
     yield served
     for line in served.lines:
         line.writer.close()
@@ -167,6 +169,31 @@ async def test_a_large_upload_that_is_cut_goes_on_where_it_was_cut(served: Serve
     assert is_reset or offset == cut
     await line.send(request("PUT", f"{path}?offset={offset}", len(LARGE) - offset), LARGE[offset:])
     assert (await line.ok())["file"]["checksum"]["md5"] == hashlib.md5(LARGE).hexdigest()
+
+
+async def test_a_connection_that_is_lost_before_its_body_is_taken_from_it_keeps_what_came(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_flush = Intake.flush
+    line = await served.line()
+    await line.send(request("POST", "/node"))
+    path = f"/node/{(await line.ok())['id']}"
+
+    async def flush(self: Intake) -> None:
+        if line.writer.transport.is_closing():
+            await plain_flush(self)
+            return
+        line.reset()
+        await eventually(lambda: not served.connections)
+        await plain_flush(self)
+
+    monkeypatch.setattr(Intake, "flush", flush)
+    await line.send(request("PUT", f"{path}?offset=0", len(LARGE)), LARGE[:1000])
+    await eventually(lambda: not served.connections)
+    other = await served.line()
+    await other.send(request("GET", f"{path}?unfinished"))
+    assert (await other.ok())["offset"] == 1000
+    assert served.received == []
 
 
 async def test_a_large_upload_that_stalls_is_given_up(

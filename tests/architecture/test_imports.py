@@ -50,8 +50,11 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("awe_server.api", "awe_server.auth", "awe_server.app"),
     "starlette": ("awe_server.api", "awe_server.auth", "awe_server.app"),
     "uvicorn": (
-        "awe_server.api.connection", "awe_server.api.one_packet", "awe_server.app", "awe_server.cli",
-    ),  # fmt: skip
+        "awe_server.api.connection",
+        "awe_server.api.one_packet",
+        "awe_server.app",
+        "awe_server.cli",
+    ),
     "httpx": ("awe_client", "awe_server.data", "awe_server.runtime"),
     "obstore": ("awe_client.sdk.objects", "awe_server.data"),
     "typer": ("awe_client", "awe_server.cli"),

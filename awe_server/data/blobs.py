@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import secrets
 import threading
@@ -22,6 +21,7 @@ from awe_server.data.files import (
     start_writing,
     walk,
 )
+from awe_server.data.hashes import Hashes
 from awe_server.data.indexes import SIDECAR_SUFFIX, sidecar
 from awe_server.data.ports import Buffer, FileFact, Passing
 from awe_server.data.quota import Quota
@@ -58,8 +58,7 @@ class Writer:
         self._descriptor = -1
         self._temporary = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         self._over = False
-        self._md5 = hashlib.md5(usedforsecurity=False)
-        self._sha256 = hashlib.sha256()
+        self._hashes = Hashes()
         self._size = 0
         self._started = 0  #: so far the disk was told to begin
 
@@ -78,7 +77,7 @@ class Writer:
         """
         with self._lock:
             self._write(data)
-            fact = FileFact(self._size, self._md5.hexdigest(), self._sha256.hexdigest())
+            fact = FileFact(self._size, self._hashes.md5, self._hashes.sha256)
             with no_space_mapped():
                 os.fsync(self._descriptor)
                 target = place(fact)
@@ -117,10 +116,9 @@ class Writer:
             if self._floor_bytes and free_bytes(self._folder) - len(data) < self._floor_bytes:
                 raise NoSpace
             view = memoryview(data)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        self._md5.update(data)
-        self._sha256.update(data)
+            with self._hashes.taking(data):
+                while view:
+                    view = view[os.write(self._descriptor, view) :]
         self._size += len(data)
         if self._size - self._started >= WRITEBACK_BYTES:
             start_writing(self._descriptor, self._started, self._size - self._started)

@@ -28,12 +28,13 @@ T = TypeVar("T")
 _buffers = threading.local()
 
 
-def _yield_to_others() -> None:
+def yield_to_others() -> None:
+    """Let this thread go after those that answer at once."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 #: Threads of their own: who waits for a disk elsewhere does not wait for transfers.
-_threads = ThreadPoolExecutor(THREADS, "transfer", _yield_to_others)
+_threads = ThreadPoolExecutor(THREADS, "transfer", yield_to_others)
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -50,15 +50,17 @@ class FileSource:
         return data
 
 
-def build_index(blob: Path, kind: str, name: str, place: Place | None = None) -> IndexFact:
+def build_index(
+    blob: Path, kind: str, name: str, place: Place | None = None, *, may_scan: bool = True
+) -> IndexFact:
     """Write the index file of a blob, or of what is at another place, as if that lay in `blob`.
 
     `name` is what errors call it. Raises NotCuttable, InvalidData, NoSpace, Unreadable, FileNotFoundError,
-    and the errors of sources/facts.py.
+    and the errors of sources/facts.py; Unclear if all of it would have to be read and `may_scan` is not set.
     """
     try:
         with _opened(blob, place) as source, no_space_mapped():
-            form, pieces, reader = _units(source, kind)
+            form, pieces, reader = _units(source, kind, may_scan)
             units = write_index(blob, kind, pieces, source.size)
             return IndexFact(kind, units, form, reader.records if reader else None)
     except Uncuttable as exc:
@@ -80,21 +82,23 @@ def _opened(blob: Path, place: Place | None) -> AbstractContextManager[Source]:
     return open_source(place)
 
 
-def _units(source: Source, kind: str) -> "tuple[str, Iterator[array[int]], Scanner | None]":
-    """The format, and what `record_units` gives. Raises Uncuttable, Malformed."""
+def _units(source: Source, kind: str, may_scan: bool) -> "tuple[str, Iterator[array[int]], Scanner | None]":
+    """The format, and what `record_units` gives. Raises Uncuttable, Malformed, Unclear."""
     head = source.read_at(0, HEAD_BYTES)
     if kind == "line":
         refuse_packed(head)
         lines = LineScanner()
         return kind, scan(source, lines), lines
     form = detect(head)
-    return form.value, *record_units(source, form, kind)
+    return form.value, *record_units(source, form, kind, may_scan=may_scan)
 
 
-def record_units(source: Source, form: Format, kind: str) -> "tuple[Iterator[array[int]], Scanner | None]":
+def record_units(
+    source: Source, form: Format, kind: str, *, may_scan: bool = True
+) -> "tuple[Iterator[array[int]], Scanner | None]":
     """Unit starts of `record` or `chunkrecord`, and who reads all of the file for them, if anybody does.
 
-    Raises Malformed, here or while the starts are taken.
+    Raises Malformed, here or while the starts are taken; Unclear if that would be needed and may not be.
     """
     scanner = _SCANNERS[form]()
     if kind == "record":
@@ -102,4 +106,6 @@ def record_units(source: Source, form: Format, kind: str) -> "tuple[Iterator[arr
     try:
         return iter((starts(chunk_starts(source, form)),)), None
     except Unclear:
+        if not may_scan:
+            raise
         return grouped(scan(source, scanner), source.size), scanner

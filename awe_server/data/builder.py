@@ -1,7 +1,8 @@
 """Run index scans beside the server: the event loop goes on, and a scan that is killed takes nothing with it.
 
-Each scan of a larger file is a process of its own. A pool would save its start (0.1 s), but the pool of the
-standard library can wait for ever when one worker is killed while another one starts.
+Each scan of a larger file is a process of its own, unless windows of it are enough: that is over before one
+has started. A pool would save the start (0.1 s), but the pool of the standard library can wait for ever when
+one worker is killed while another one starts.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from anyio import to_thread
 from awe_server.data.build import SCANNED_KINDS, build_index
 from awe_server.data.indexes import unfinished
 from awe_server.data.ports import IndexFact, Unreadable
+from awe_server.data.records import Unclear
 from awe_server.data.sources.facts import Place
 from awe_server.data.worker import read_answer
 from shared_models.errors import BadRequest
@@ -29,6 +32,8 @@ from shared_models.limits import MIB
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
+#: So much is cut in a thread where windows of it are enough: a fiftieth of a second of CPU for each gigabyte.
+WINDOWED_BYTES = 2048 * MIB
 PROCESSES = 2
 FOREIGN_PROCESSES = 8  #: they wait for other hosts most of the time
 END_S = 2.0  #: how long a scan may take to end by itself, and again when it was killed
@@ -58,6 +63,10 @@ class IndexBuilder:
         size = (await to_thread.run_sync(blob.stat)).st_size
         if size <= INLINE_BYTES:
             return await to_thread.run_sync(build_index, blob, kind, name)
+        if kind == "chunkrecord" and size <= WINDOWED_BYTES:
+            with contextlib.suppress(Unclear):
+                windows = partial(build_index, blob, kind, name, may_scan=False)
+                return await to_thread.run_sync(windows)
         async with self._free:
             return await self._insist(blob, kind, name)
 

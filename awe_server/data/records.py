@@ -99,12 +99,13 @@ class MarkCutter:
 
     def next_start(self, offset: int) -> int:
         """The first record start at or after `offset` (and after the first record's), or the size."""
-        at = max(offset, self._first + 1)
+        at, window = max(offset, self._first + 1), WINDOW_BYTES
         while at < self._source.size:
-            data = self._window(at, WINDOW_BYTES)
+            data = self._window(at, window)
             if match := self._mark.search(data):
                 return self._checked(at - 1 + match.end())
             at += len(data) - 1
+            window = min(window * 4, CHUNK_BYTES)
         return self._source.size
 
     def last_start(self, low: int, high: int) -> int | None:

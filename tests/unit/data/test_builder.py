@@ -107,6 +107,26 @@ async def test_F_02_chunkrecord_counts_no_records_and_never_tears_a_broken_one_r
     )
 
 
+async def test_a_large_file_whose_windows_are_clear_needs_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def in_process(self: IndexBuilder, blob: Path, *args: Any) -> IndexFact:
+        asked.append(blob.name)
+        return IndexFact("chunkrecord", 1, "fastq")
+
+    monkeypatch.setattr(IndexBuilder, "_in_process", in_process)
+    clear, wrapped = tmp_path / "clear", tmp_path / "wrapped"
+    clear.write_bytes(LARGE)
+    wrapped.write_bytes(b"@w\nAC\nGT\n+\n@I\n+I\n" * 100_000)
+    builder = IndexBuilder()
+    assert (await builder.build(clear, "chunkrecord", "x")).total_units == 3
+    await builder.build(wrapped, "chunkrecord", "x")
+    await builder.build(clear, "record", "x")
+    assert asked == ["wrapped", "clear"]
+
+
 @pytest.mark.parametrize("kind", ["line", "record", "chunkrecord"])
 async def test_F_02_packed_files_are_not_cut_and_say_so(nodes: NodeStore, kind: str) -> None:
     packed = gzip.compress(READS)

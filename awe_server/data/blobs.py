@@ -29,7 +29,7 @@ from shared_models.errors import NoSpace
 from shared_models.limits import MIB
 
 BUFFER_BYTES = MIB  #: what one thread call writes and hashes
-WRITEBACK_BYTES = 4 * MIB  #: what waits in memory at most before the disk begins with it
+WRITEBACK_BYTES = MIB  #: what waits in memory at most before the disk begins with it
 
 
 class Writer:

@@ -20,8 +20,9 @@ from shared_models.limits import MIB
 
 BLOCK_BYTES = MIB  #: what is written and hashed at once
 STEP_BYTES = 4 * MIB  #: what a thread moves before it comes back
-MOMENT_MS = 20  #: how long it waits for the other side
-THREADS = 8
+MOMENT_MS = 2  #: how long it waits for the other side
+#: More would not be faster, but exchanges twice as slow beside them: copying and hashing is work for cores.
+THREADS = max(2, os.cpu_count() or 2)
 NICE = 2  #: requests that are answered at once go before, and on a busy machine a transfer still gets on
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from awe_client.daemon.container import LABEL, Boxed
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
-from awe_client.daemon.executor import CommandSpec, ExecutorPool
+from awe_client.daemon.executor import CommandSpec, ExecutorPool, Size, Told
 from awe_client.daemon.holding import Holding
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal
@@ -52,12 +52,52 @@ class Commands:
 
     def start(self, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]) -> None:
         """Start a command; `disk_was_full` is called when it ends on a full disk, before the end is told."""
+        spec = self._ready(holding, tell)
+        if spec is None:
+            return
+        if self._workdirs.has_no_room:
+            # Perhaps in a moment: directories of earlier attempts are being removed.
+            refusal = SpawnRefusal("disk", errno.ENOSPC, b"")
+            asyncio.get_running_loop().call_soon(tell, holding, m.Refused(refusal))
+            return
+        ended = self._on_end(holding, tell, disk_was_full)
+        holding.command = self._executors.run(spec, ended, _size_of(holding))
+
+    def can_line_up(self, holding: Holding) -> bool:
+        """Whether there is room for it behind commands that end fast."""
+        task = holding.attempt.task
+        is_plain = not (task.image or task.needs.gpus or self._workdirs.has_no_room)
+        return is_plain and self._executors.can_line_up(_size_of(holding))
+
+    def line_up(self, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]) -> None:
+        """Let a command start in the place of the next one that ends, as there is room for it."""
+        spec = self._ready(holding, tell)
+        if spec is not None:
+            told = Told(
+                lambda: tell(holding, m.Began()),
+                lambda: tell(holding, m.Returned()),
+                self._on_end(holding, tell, disk_was_full),
+            )
+            holding.command = self._executors.line_up(spec, told, _size_of(holding))
+
+    def recall(self, holding: Holding) -> None:
+        """Ask for a command that is lined up; nothing if it has begun."""
+        holding.is_recalled = True
+        self._executors.recall(holding.command)
+
+    def _ready(self, holding: Holding, tell: Tell) -> CommandSpec | None:
         try:
             spec = self._spec(holding)
         except InvalidDocument as exc:
             tell(holding, m.StepFailed(Failure(FailureKind.COMMAND, str(exc))))
-            return
+            return None
+        holding.disk_was_full = holding.is_recalled = False
+        holding.started_at = time.monotonic()
+        return spec
 
+    def _on_end(
+        self, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]
+    ) -> Callable[[CommandEnd | SpawnRefusal], None]:
         def tell_end(what: CommandEnd | SpawnRefusal) -> None:
             if isinstance(what, SpawnRefusal):
                 tell(holding, m.Refused(what))
@@ -76,13 +116,7 @@ class Commands:
             else:
                 tell_end(what)
 
-        holding.disk_was_full = False
-        holding.started_at = time.monotonic()
-        if self._workdirs.has_no_room:
-            # Perhaps in a moment: directories of earlier attempts are being removed.
-            asyncio.get_running_loop().call_soon(tell_end, SpawnRefusal("disk", errno.ENOSPC, b""))
-            return
-        holding.command = self._executors.run(spec, ended)
+        return ended
 
     def kill(self, holding: Holding) -> None:
         """End a command: TERM, grace, KILL."""
@@ -149,6 +183,11 @@ class Commands:
             cleanup=[as_bytes(word) for word in start.cleanup],
             memory_limit_bytes=0 if start.limits_memory else spec.memory_limit_bytes,
         )
+
+
+def _size_of(holding: Holding) -> Size:
+    needs = holding.attempt.task.needs
+    return needs.cores, needs.memory_bytes
 
 
 def container_name(attempt: Attempt) -> str:

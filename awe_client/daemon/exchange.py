@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 #: Reports of one request hold at most so many characters of logs and messages, at least one report.
 MAX_REPORT_CHARS = 2_000_000
 #: While there is work enough for the moment, reports of so long travel together.
-GATHER_S = 0.02
+GATHER_S = 0.05
 #: A reply may take so long beyond the wait that was asked for.
 REPLY_MARGIN_S = 15.0
 FIRST_LEASE_S = 60.0

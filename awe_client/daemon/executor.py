@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.cgroup import ControlGroup
 from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.identity import WorkRoot
@@ -49,8 +51,35 @@ _GONE_S = 2.0
 #: The group is ended, and its note removed, after so long, unless the work disk hangs.
 GROUP_END_S = 10.0
 _POLL_S = 0.02
+#: As many commands are lined up in an executor as end there in so long,
+LINE_S = 0.025
+#: by their number in the last so many seconds: none behind commands that take longer.
+_RATE_WINDOW_S = 0.1
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
+#: Cores and bytes of memory that a command occupies: one starts only in the place of another of its size.
+Size = tuple[int, int]
+ONE_CORE: Size = (1, 0)
+
+
+class Told(NamedTuple):
+    """Who hears of a command that is lined up: that it begins, or that it comes back and has not begun."""
+
+    begins: Callable[[], None]
+    returned: Callable[[], None]
+    ended: OnEnd
+
+
+class _Handed(NamedTuple):
+    """A command that an executor has."""
+
+    told: Told
+    size: Size
+    order: int
+
+
+def _nothing() -> None:
+    """One that starts at once begins when it is handed over."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,7 +146,7 @@ class ExecutorPool:
         """Whether there is any helper, or will be at once: this machine may refuse to start another."""
         return bool(self._helpers) or not self._was_refused
 
-    def run(self, spec: CommandSpec, on_end: OnEnd) -> int:
+    def run(self, spec: CommandSpec, on_end: OnEnd, size: Size = ONE_CORE) -> int:
         """Start a command; `on_end` is called once. Returns the key for `kill`."""
         self._key += 1
         if not self._helpers:
@@ -126,11 +155,35 @@ class ExecutorPool:
             return self._key
         helper = min(self._helpers, key=lambda h: (h.was_stopped, len(h.commands)))
         self._of_key[self._key] = helper
-        helper.run(self._key, spec, on_end)
+        helper.run(self._key, spec, _Handed(Told(_nothing, _nothing, on_end), size, RUN))
         return self._key
 
+    def can_line_up(self, size: Size) -> bool:
+        """Whether commands of this size, and no others, run in some executor and end fast."""
+        return any(helper.room_for(size) > 0 for helper in self._helpers)
+
+    def line_up(self, spec: CommandSpec, told: Told, size: Size) -> int:
+        """Hand over a command, as there is room, that starts in the place of the next one that ends.
+
+        Either `begins` is called and later `ended`, or `returned` and nothing else. Returns the key.
+        """
+        self._key += 1
+        helper = max(self._helpers, key=lambda h: h.room_for(size))
+        self._of_key[self._key] = helper
+        helper.line_up(self._key, spec, _Handed(told, size, NEXT))
+        return self._key
+
+    def recall(self, key: int) -> None:
+        """Ask for a command that was lined up; nothing if it has begun."""
+        helper = self._of_key.get(key)
+        if helper is not None:
+            helper.send(("recall", key))
+
     def kill(self, key: int) -> None:
-        """End a command: TERM to all its processes, grace, KILL. Nothing if it has ended."""
+        """End a command: TERM to all its processes, grace, KILL. Nothing if it has ended.
+
+        One that was lined up and has not begun is returned.
+        """
         helper = self._of_key.get(key)
         if helper is not None:
             helper.send(("kill", key))
@@ -220,10 +273,7 @@ class ExecutorPool:
             await self._reap(helper)
             await self._end_orphans()
         finally:
-            for key, on_end in list(helper.commands.items()):
-                self._ended(key)
-                # One that it never took up is nobody's end.
-                on_end(SpawnRefusal("executor", errno.EIO if key in helper.begun else errno.EPIPE, b""))
+            helper.give_up()
         if not self._stopping:
             await self._start_another()
 
@@ -260,14 +310,18 @@ class _Helper(asyncio.Protocol):
     def __init__(
         self,
         process: "subprocess.Popen[bytes]",
+        begun: Begun,
         ours: socket.socket,
         ended: Callable[[int], None],
         lost: Callable[["_Helper"], None],
     ) -> None:
-        self.commands: dict[int, OnEnd] = {}
-        self.begun: set[int] = set()  #: of these, those of which it has told that they begin
+        self.commands: dict[int, _Handed] = {}  #: that run, as far as is known
+        self._lined: dict[int, _Handed] = {}  # that wait for the end of one of them, in order
+        self._sizes: Counter[Size] = Counter()  # of both
+        self._ends: deque[float] = deque()
         self.is_gone = False
         self._process = process
+        self._begun = begun
         self._ours = ours
         self._ended = ended
         self._lost = lost
@@ -286,10 +340,14 @@ class _Helper(asyncio.Protocol):
         """Start a process. Raises OSError: then there is none."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        with contextlib.ExitStack() as unless_started, theirs:
+        with contextlib.ExitStack() as unless_started, theirs, contextlib.ExitStack() as always:
             unless_started.enter_context(ours)
+            begun_fd = Begun.new_file()
+            always.callback(os.close, begun_fd)
+            begun = Begun(begun_fd)
             process = subprocess.Popen(
-                executor_command(folders),
+                executor_command(folders, begun_fd),
+                pass_fds=(begun_fd,),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -297,7 +355,7 @@ class _Helper(asyncio.Protocol):
                 cwd="/",
             )
             unless_started.pop_all()
-        return cls(process, ours, ended, lost)
+        return cls(process, begun, ours, ended, lost)
 
     async def connect(self) -> None:
         """Begin to hear from it."""
@@ -312,9 +370,26 @@ class _Helper(asyncio.Protocol):
         """Whether the last look found it stopped: it may soon be so again, and at last be killed."""
         return self._continued > 0
 
-    def run(self, key: int, spec: CommandSpec, on_end: OnEnd) -> None:
-        self.commands[key] = on_end
-        self.send(("run", key, spec.message()))
+    def room_for(self, size: Size) -> int:
+        """How many more of this size may be lined up here."""
+        if self.is_gone or self.was_stopped or not self.commands or len(self._sizes) != 1:
+            return 0
+        if size not in self._sizes:
+            return 0
+        horizon = time.monotonic() - _RATE_WINDOW_S
+        while self._ends and self._ends[0] < horizon:
+            self._ends.popleft()
+        return int(len(self._ends) * (LINE_S / _RATE_WINDOW_S)) - len(self._lined)
+
+    def run(self, key: int, spec: CommandSpec, handed: _Handed) -> None:
+        self.commands[key] = handed
+        self._sizes[handed.size] += 1
+        self.send(("run", key, spec.message(), handed.size))
+
+    def line_up(self, key: int, spec: CommandSpec, handed: _Handed) -> None:
+        self._lined[key] = handed
+        self._sizes[handed.size] += 1
+        self.send(("next", key, spec.message(), handed.size))
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Queue a message; those of one turn of the loop leave as one frame."""
@@ -333,15 +408,48 @@ class _Helper(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._incoming += data
-        for kind, key, facts in take_messages(self._incoming):
-            if kind == "begins":
-                self.begun.add(key)
-                continue
-            self.begun.discard(key)
-            on_end = self.commands.pop(key, None)
-            self._ended(key)
-            if on_end is not None:
-                on_end(CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
+        for kind, key, facts, next_key in take_messages(self._incoming):
+            if next_key in self._lined:
+                self._begins(next_key)
+            if kind == "returned":
+                self._returned(key)
+            elif key in self.commands:
+                self._over(key, CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
+
+    def _begins(self, key: int) -> None:
+        """Before the end of the one in whose place it is: nobody else may be given that."""
+        handed = self.commands[key] = self._lined.pop(key)
+        handed.told.begins()
+
+    def _returned(self, key: int) -> None:
+        if key in self._lined:
+            handed = self._lined.pop(key)
+            self._forget(key, handed)
+            handed.told.returned()
+
+    def _over(self, key: int, end: CommandEnd | SpawnRefusal) -> None:
+        handed = self.commands.pop(key)
+        self._ends.append(time.monotonic())
+        self._forget(key, handed)
+        handed.told.ended(end)
+
+    def _forget(self, key: int, handed: _Handed) -> None:
+        self._ended(key)
+        self._sizes[handed.size] -= 1
+        if not self._sizes[handed.size]:
+            del self._sizes[handed.size]
+
+    def give_up(self) -> None:
+        """It is gone: tell the ends of what it ran, and return what it had not begun."""
+        for key in list(self._lined):
+            if self._begun.has(NEXT, key):
+                self._begins(key)
+        for key, handed in list(self.commands.items()):
+            # One that it never took up is nobody's end.
+            has_begun = self._begun.has(handed.order, key)
+            self._over(key, SpawnRefusal("executor", errno.EIO if has_begun else errno.EPIPE, b""))
+        for key in reversed(list(self._lined)):
+            self._returned(key)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_gone = True
@@ -386,9 +494,9 @@ class _Helper(asyncio.Protocol):
         return True
 
 
-def executor_command(folders: tuple[str, str]) -> list[str]:
+def executor_command(folders: tuple[str, str], begun_fd: int) -> list[str]:
     """How an executor is started. One folder is for directories not in use, the other one for all others."""
-    return [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), *folders]
+    return [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), *folders, str(begun_fd)]
 
 
 def _become_subreaper() -> None:

@@ -4,11 +4,16 @@ A daemon runs one or two of these (see executor.py; a socket is their standard i
 starting a process is the dearest thing a client does, and because a parent that holds little memory and no
 threads does it best. Both directions carry frames of messages (frames.py):
 
-    in   ("run", key, executor.CommandSpec) · ("kill", key)
-    out  ("begins", key, {})
-         ("refused", key, outcome.SpawnRefusal) · ("ended", key, outcome.CommandEnd)      as dicts
+    in   ("run", key, executor.CommandSpec, size) · ("next", key, executor.CommandSpec, size)
+         ("kill", key) · ("recall", key)
+    out  ("refused", key, outcome.SpawnRefusal, next) · ("ended", key, outcome.CommandEnd, next)      as dicts
+         ("returned", key, {}, 0)
 
-"begins" leaves before the command can do anything: if this process is killed, it may have been by that one.
+"next" lines a command up: it starts here at once when one of the same size is over, in whose place it is then
+(`next` names it, or is 0). So nobody waits for a round trip between two short commands, and the ends of those
+that had one lined up behind them may travel together. "returned" has not begun: it was called back, or
+nothing more can start now. What begins is noted in shared memory (begun.py) before it can do anything: if
+this process is killed, it may have been by that one.
 
 How a command's processes are held together:
 
@@ -40,6 +45,7 @@ import sys
 import time
 from typing import Any
 
+from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.frames import frame_of, take_messages
 from awe_client.daemon.fresh import FreshDirectories
@@ -60,7 +66,7 @@ from awe_client.daemon.proc import (
     signal_process,
     streams_of,
 )
-from awe_client.daemon.spawn import IGNORED, Refused, Spawner, refused
+from awe_client.daemon.spawn import EXHAUSTED, IGNORED, Refused, Spawner, refused
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -68,16 +74,34 @@ _PR_SET_CHILD_SUBREAPER = 36
 _CLEANUP_S = 10.0
 #: Read from the socket at once; more would be a mapping of its own each time.
 _PIECE_BYTES = 64 * 1024
+#: Ends of so long travel together, as long as each of them had another command lined up behind it.
+GATHER_S = 0.005
+
+#: Cores and bytes of memory that a command occupies.
+Size = tuple[int, int]
 
 
 class _Command:
     """One running command, or what is left of it."""
 
-    __slots__ = ("began", "ended_at", "facts", "key", "pid", "reason", "spec", "started_at", "strays", "used")
+    __slots__ = (
+        "began",
+        "ended_at",
+        "facts",
+        "key",
+        "pid",
+        "reason",
+        "size",
+        "spec",
+        "started_at",
+        "strays",
+        "used",
+    )
 
-    def __init__(self, key: int, spec: dict[str, Any], pid: int, began: float) -> None:
+    def __init__(self, key: int, spec: dict[str, Any], size: Size, pid: int, began: float) -> None:
         self.key = key
         self.spec = spec
+        self.size = size
         self.pid = pid
         self.began = began  # no write of it came before
         self.started_at = time.monotonic()
@@ -91,12 +115,18 @@ class _Command:
 class Executor:
     """Owns the socket, the commands and the timers."""
 
-    def __init__(self, connection: socket.socket, fresh: FreshDirectories, disk: DiskWatch) -> None:
+    def __init__(
+        self, connection: socket.socket, fresh: FreshDirectories, disk: DiskWatch, begun: Begun
+    ) -> None:
         self._connection = connection
+        self._begun = begun
         self._fresh = fresh
         self._disk = disk
         self._incoming = bytearray()
         self._outgoing: list[tuple[Any, ...]] = []
+        self._is_urgent = False  # somebody waits for what goes out
+        self._send_at = 0.0  # else it goes then
+        self._lined: dict[int, tuple[dict[str, Any], Size]] = {}  # in the order in which they start
         self._by_pid: dict[int, _Command] = {}
         self._by_key: dict[int, _Command] = {}
         self._ending: dict[int, _Command] = {}
@@ -155,22 +185,62 @@ class Executor:
         if not data:
             return False
         self._incoming += data
-        for message in take_messages(self._incoming):
-            if message[0] == "run":
-                self._run(message[1], message[2])
-            elif message[1] in self._by_key:
-                self._stop(self._by_key[message[1]], "killed")
+        for kind, key, *command in take_messages(self._incoming):
+            if kind == "run":
+                self._run(key, *command)
+            elif kind == "next" and self._by_key:
+                self._lined[key] = (command[0], command[1])
+            elif kind == "next" or self._lined.pop(key, None) is not None:
+                self._tell("returned", key, {})
+            elif kind == "kill" and key in self._by_key:
+                self._stop(self._by_key[key], "killed")
         return True
 
+    def _tell(self, kind: str, key: int, facts: dict[str, Any], next_key: int = 0) -> None:
+        if not self._outgoing:
+            self._send_at = time.monotonic() + GATHER_S
+        self._is_urgent = self._is_urgent or not next_key
+        self._outgoing.append((kind, key, facts, next_key))
+
     def _send(self) -> None:
-        if self._outgoing:
-            frame, self._outgoing = frame_of(self._outgoing), []
+        if self._outgoing and (self._is_urgent or time.monotonic() >= self._send_at):
+            frame, self._outgoing, self._is_urgent = frame_of(self._outgoing), [], False
             with contextlib.suppress(ConnectionError):
                 self._connection.sendall(frame)
 
     # --- starting --------------------------------------------------------------------------------
 
-    def _run(self, key: int, spec: dict[str, Any]) -> None:
+    def _run(self, key: int, spec: dict[str, Any], size: Size) -> None:
+        refusal = self._start(RUN, key, spec, size)
+        if refusal is not None:
+            self._over("refused", key, refusal.facts, size)
+
+    def _over(self, kind: str, key: int, facts: dict[str, Any], size: Size) -> None:
+        """A command is over: start the next in its place, and tell."""
+        while next_key := self._next(kind, facts, size):
+            self._tell(kind, key, facts, next_key)
+            spec, _ = self._lined.pop(next_key)
+            refusal = self._start(NEXT, next_key, spec, size)
+            if refusal is None:
+                return
+            kind, key, facts = "refused", next_key, refusal.facts
+        self._tell(kind, key, facts)
+
+    def _next(self, kind: str, facts: dict[str, Any], size: Size) -> int:
+        """Who may start in the place of a command that is over; 0 = nobody."""
+        if kind == "ended":
+            may_start = not facts["disk_full"]
+        else:
+            may_start = facts["stage"] != "disk" and facts["errno"] not in EXHAUSTED
+        if not may_start:
+            for key in reversed(self._lined):
+                self._tell("returned", key, {})
+            self._lined.clear()
+        key = next(iter(self._lined), 0)
+        return key if key and self._lined[key][1] == size else 0
+
+    def _start(self, order: int, key: int, spec: dict[str, Any], size: Size) -> Refused | None:
+        """Start a command; why it cannot be."""
         made, began = False, time.monotonic()
         try:
             if self._disk.is_full():
@@ -184,21 +254,20 @@ class Executor:
                 os.chdir(spec["cwd"])
             except (OSError, ValueError) as exc:
                 raise refused("directory", spec["cwd"], exc) from exc
-            self._outgoing.append(("begins", key, {}))
-            self._send()
+            self._begun.note(order, key)
             pid = self._spawner.spawn(spec)
         except Refused as exc:
             if made:
                 self._disk.before_removal()
                 self._fresh.take_back(spec)
-            self._outgoing.append(("refused", key, exc.facts))
-            return
-        command = _Command(key, spec, pid, began)
+            return exc
+        command = _Command(key, spec, size, pid, began)
         self._by_pid[pid] = self._by_key[key] = command
         if spec["time_limit_s"] > 0:
             heapq.heappush(self._timers, (command.started_at + spec["time_limit_s"], key, signal.SIGTERM))
         if spec["memory_limit_bytes"] > 0:
             self._memory.add(key, spec["memory_limit_bytes"])
+        return None
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -303,7 +372,7 @@ class Executor:
         whole = facts["stdout_size"] <= limit and facts["stderr_size"] <= limit
         tidy = spec["tidy"] and whole and facts["exit_code"] == 0 and not facts["disk_was_full"]
         facts["tidied"] = tidy and self._fresh.take_back(spec)
-        self._outgoing.append(("ended", command.key, facts))
+        self._over("ended", command.key, facts, command.size)
 
     def _new_oom_kill(self) -> bool:
         """Whether the kernel killed somebody for memory since we last looked: evidence, not proof."""
@@ -339,6 +408,8 @@ class Executor:
             moments.append(self._memory.next_at)
         if self._by_key:
             moments.append(self._disk.next_at)
+        if self._outgoing:
+            moments.append(self._send_at)
         return max(int((min(moments) - time.monotonic()) * 1000) + 1, 0) if moments else None
 
     def _fire(self) -> None:
@@ -414,13 +485,18 @@ def _prepare_process(executor: Executor) -> None:
 def main() -> None:
     """Take the socket from standard input and serve.
 
-    The arguments, after one for `_BOOT`: a folder for directories not in use, and one above all that are.
+    The arguments, after one for `_BOOT`: a folder for directories not in use, one above all that are, and the
+    descriptor of the memory in which is noted what begins.
     """
+    begun_fd = int(sys.argv[4])
+    begun = Begun(begun_fd)
+    os.close(begun_fd)
     connection = socket.socket(fileno=os.dup(0))
     connection.setblocking(True)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    executor = Executor(connection, FreshDirectories(os.fsencode(sys.argv[2])), DiskWatch(sys.argv[3]))
+    fresh, disk = FreshDirectories(os.fsencode(sys.argv[2])), DiskWatch(sys.argv[3])
+    executor = Executor(connection, fresh, disk, begun)
     _prepare_process(executor)
     # What was made until here stays; hardly anything that is made for a command is part of a cycle.
     gc.freeze()

@@ -23,6 +23,7 @@ class Holding:
     image: str = ""  #: what the container engine knows the task's image by
     disk_was_full: bool = False  #: at some moment while its command ran; another attempt met it
     is_beside: bool = False  #: another attempt could write while its command ran
+    is_recalled: bool = False  #: it is lined up, and was asked for
     started_at: float = 0.0  #: its command was not started before, on the monotonic clock
 
 
@@ -40,7 +41,7 @@ class Load:
 #: An attempt in one of these has not finished running.
 _UNRUN = frozenset(m.Stage) - {m.Stage.REPORTING, m.Stage.PUSHING, m.Stage.GONE}
 #: In one of these it may write to the disk.
-_WRITING = (m.Stage.FETCHING, m.Stage.RUNNING)
+_WRITING = (m.Stage.FETCHING, m.Stage.LINED, m.Stage.RUNNING)
 
 
 class Tally:

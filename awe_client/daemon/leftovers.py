@@ -42,7 +42,7 @@ def _is_stopped_executor(pid: int, attempts: Path) -> bool:
     """Whether a process is an executor of this folder that stands still: any other ends by itself."""
     words = [os.fsencode(word) for word in ("-c", BOOT)]
     given = command_line_of(pid)
-    is_executor = given[3:5] == words and given[-1] == os.fsencode(attempts)
+    is_executor = given[3:5] == words and given[-2:-1] == [os.fsencode(attempts)]
     return is_executor and state_of(pid) == "T"
 
 

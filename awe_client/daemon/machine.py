@@ -1,8 +1,9 @@
 """The life of one attempt on a client: events in, instructions out. No IO, no clock, no asyncio.
 
     FETCHING ──► WAITING ──► RUNNING ──► PUSHING ──► REPORTING ──► GONE
-        │           │           │           │            ▲
-        └───────────┴───────────┴───────────┴── failure ─┘
+        │         │  ▲ ╲      ▲ │           │            ▲
+        │         │  └─ LINED ┘ │           │            │
+        └─────────┴─────────────┴───────────┴── failure ─┘
 
 STOPPING stands for "told to end, the step that runs has not ended yet". Every legal pair of stage and event
 is a row of TABLE; anything else raises IllegalEvent.
@@ -31,6 +32,7 @@ class Stage(StrEnum):
 
     FETCHING = "fetching"  #: its directory is being filled
     WAITING = "waiting"  #: ready, for a slot
+    LINED = "lined up"  #: in an executor, to start in the slot of the next command that ends there
     RUNNING = "running"  #: its command runs
     PUSHING = "pushing"  #: outputs and logs are on their way
     STOPPING = "stopping"  #: told to end; the step that runs has not ended yet
@@ -56,6 +58,21 @@ class StepFailed:
 @dataclass(slots=True, frozen=True)
 class SlotGiven:
     """The command may start now."""
+
+
+@dataclass(slots=True, frozen=True)
+class LinedUp:
+    """There is no slot, but room behind commands that end fast."""
+
+
+@dataclass(slots=True, frozen=True)
+class Began:
+    """The command that was lined up runs, in the slot of one that is over."""
+
+
+@dataclass(slots=True, frozen=True)
+class Returned:
+    """The command that was lined up has not begun, and will not."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -111,6 +128,9 @@ Event = (
     Fetched
     | StepFailed
     | SlotGiven
+    | LinedUp
+    | Began
+    | Returned
     | Refused
     | Ended
     | Pushed
@@ -135,11 +155,22 @@ class Queue:
 
     refused: bool = False
     keeps_slots: bool = False  #: for want of something that fewer commands would not leave free
+    first: bool = False  #: it was first in the line already
 
 
 @dataclass(slots=True, frozen=True)
 class Start:
     """Start the command."""
+
+
+@dataclass(slots=True, frozen=True)
+class LineUp:
+    """Let the command start when another one is over."""
+
+
+@dataclass(slots=True, frozen=True)
+class TakeSlot:
+    """The command has the slot of one whose end is told next."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -197,7 +228,19 @@ class Forget:
 
 
 Instruction = (
-    Fetch | Queue | Start | Kill | GiveSlotBack | Push | StopStep | Report | Withdraw | Clean | Forget
+    Fetch
+    | Queue
+    | Start
+    | LineUp
+    | TakeSlot
+    | Kill
+    | GiveSlotBack
+    | Push
+    | StopStep
+    | Report
+    | Withdraw
+    | Clean
+    | Forget
 )
 Instructions = tuple[Instruction, ...]
 
@@ -255,6 +298,22 @@ class Machine:
         self.stage = Stage.RUNNING
         self._starts += 1
         return (Start(),)
+
+    def _line_up(self, _: Event) -> Instructions:
+        self.stage = Stage.LINED
+        return (LineUp(),)
+
+    def _began(self, _: Event) -> Instructions:
+        self.stage = Stage.RUNNING
+        self._starts += 1
+        return (TakeSlot(),)
+
+    def _began_late(self, _: Event) -> Instructions:
+        return (TakeSlot(),)
+
+    def _returned(self, _: Event) -> Instructions:
+        self.stage = Stage.WAITING
+        return (Queue(first=True),)
 
     def _refused(self, event: Event) -> Instructions:
         assert isinstance(event, Refused)
@@ -353,8 +412,8 @@ class Machine:
 
 Move = Callable[[Machine, Event], Instructions]
 
-#: Every legal event of every stage. A step that is told to stop may still end by itself first; RUNNING takes
-#: StepFailed when the command's words cannot be made.
+#: Every legal event of every stage. A step that is told to stop may still end by itself first; RUNNING and
+#: LINED take StepFailed when the command's words cannot be made.
 TABLE: dict[tuple[Stage, type[Event]], Move] = {
     (Stage.FETCHING, Fetched): Machine._fetched,
     (Stage.FETCHING, StepFailed): Machine._step_failed,
@@ -363,6 +422,12 @@ TABLE: dict[tuple[Stage, type[Event]], Move] = {
     (Stage.WAITING, SlotGiven): Machine._start,
     (Stage.WAITING, Drop): Machine._dropped_idle,
     (Stage.WAITING, Release): Machine._released_idle,
+    (Stage.WAITING, LinedUp): Machine._line_up,
+    (Stage.LINED, StepFailed): Machine._step_failed,
+    (Stage.LINED, Began): Machine._began,
+    (Stage.LINED, Returned): Machine._returned,
+    (Stage.LINED, Drop): Machine._kill,
+    (Stage.LINED, Release): Machine._kill,
     (Stage.RUNNING, StepFailed): Machine._not_started,
     (Stage.RUNNING, Refused): Machine._refused,
     (Stage.RUNNING, Ended): Machine._ended,
@@ -378,6 +443,8 @@ TABLE: dict[tuple[Stage, type[Event]], Move] = {
     (Stage.STOPPING, StepFailed): Machine._stopped,
     (Stage.STOPPING, LeaseGone): Machine._dropped_idle,
     (Stage.STOPPING, Stopped): Machine._stopped,
+    (Stage.STOPPING, Began): Machine._began_late,
+    (Stage.STOPPING, Returned): Machine._stopped,
     (Stage.STOPPING, Refused): Machine._command_stopped,
     (Stage.STOPPING, Ended): Machine._command_stopped,
     (Stage.STOPPING, Drop): Machine._drop_more,

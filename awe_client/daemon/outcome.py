@@ -7,11 +7,10 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Any
 
+from awe_client.daemon.spawn import EXHAUSTED
 from shared_models.messages import OutputMessage, ReportMessage
 from shared_models.states import FailureKind
 
-#: The machine has run out of something for the moment: nothing is wrong with the workunit.
-EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 #: The machine's own fault, and it will not pass by itself.
 _NODE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, *EXHAUSTED})
 #: What lies under the name of a log forbids to write there: the document's fault, not the machine's.

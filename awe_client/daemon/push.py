@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from awe_client.api import AsyncAweClient
 from awe_client.daemon.archive import NotKept
 from awe_client.daemon.attempt import WITHOUT_FILE, Attempt
-from awe_client.daemon.outcome import EXHAUSTED, CommandEnd
+from awe_client.daemon.outcome import CommandEnd
 from awe_client.daemon.outputs import Found, find_left, find_outputs, full_name, words_of
 from awe_client.daemon.progress import Meter, MeteredBody
 from awe_client.daemon.servers import Patience, Servers
+from awe_client.daemon.spawn import EXHAUSTED
 from awe_client.daemon.staging import OutputUnreadable, Stager, TargetBusy, TargetRefused
 from awe_client.daemon.transfer import StepError
 from awe_client.daemon.upload import Upload

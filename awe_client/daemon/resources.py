@@ -100,10 +100,19 @@ class Capacity:
         )
         if not fits and self._used_cores:
             return False
+        self.take_over(needs)
+        return True
+
+    def take_over(self, needs: Needs) -> None:
+        """Take the slots of a command of the same size whose end is told next."""
         self._used_cores += needs.cores
         self._used_memory += needs.memory_bytes
         self._used_gpus += needs.gpus
-        return True
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that no command has."""
+        return max(self.slots - self._used_cores, 0)
 
     def give_back(self, needs: Needs) -> None:
         """A command is over."""

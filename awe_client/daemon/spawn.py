@@ -19,6 +19,10 @@ _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *IGNORED)
 _OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
+#: The machine has run out of something for the moment: nothing is wrong with the workunit.
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+
+
 class Refused(Exception):
     """A command cannot be started: at which stage, the system's error number, and whose name it was."""
 

@@ -21,11 +21,12 @@ from awe_client.daemon.fetch import Fetcher
 from awe_client.daemon.holding import Holding, Load, Tally
 from awe_client.daemon.images import Images
 from awe_client.daemon.live_logs import LiveLogs
-from awe_client.daemon.outcome import EXHAUSTED, Failure, report_of
+from awe_client.daemon.outcome import Failure, report_of
 from awe_client.daemon.places import Places
 from awe_client.daemon.progress import Meter
 from awe_client.daemon.push import Pusher
 from awe_client.daemon.resources import Capacity
+from awe_client.daemon.spawn import EXHAUSTED
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.transfer import StepError, foreign_hosts
 from awe_client.daemon.workdir import WorkDirs
@@ -42,6 +43,10 @@ log = logging.getLogger(__name__)
 PROGRESS_AFTER_S = 2.0
 #: After a refused start, so long before the next one.
 START_PAUSE_S = 0.5
+#: A command that was lined up and has not begun after so long comes back: what it waits for takes longer.
+RECALL_S = 0.2
+#: After the disk was full, so long nothing is lined up: who fills it is known better if it is alone.
+ALONE_S = 2.0
 #: Cancelled transfers have so long to end.
 CLOSE_S = 5.0
 #: So many attempts that are over are remembered, so that a repeated grant does not run twice.
@@ -82,7 +87,11 @@ class Workshop:
         self._tally = Tally()
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._line: deque[Holding] = deque()
+        self._lined: dict[AttemptKey, tuple[Holding, float]] = {}  # and since when, the oldest first
+        self._next_recall: asyncio.TimerHandle | None = None
         self._no_start_before = 0.0
+        self._no_lining_before = 0.0
+        self._is_draining = False
         self._closing = False
         self._fetches = Places(transfers)
         self._pushes = Places(transfers)
@@ -90,6 +99,8 @@ class Workshop:
             m.Fetch: self._fetch,
             m.Queue: self._queue,
             m.Start: self._start,
+            m.LineUp: self._line_up,
+            m.TakeSlot: self._take_slot,
             m.Kill: self._kill,
             m.GiveSlotBack: self._give_slot_back,
             m.Push: self._push,
@@ -142,7 +153,9 @@ class Workshop:
         self.deliver(key, m.Acknowledged())
 
     def release_unstarted(self) -> None:
-        """Give back everything that does not run yet."""
+        """Give back everything that does not run yet; what is lined up, unless it begins first."""
+        self._is_draining = True
+        self._recall_all()
         for holding in list(self._holdings.values()):
             if holding.machine.stage in (m.Stage.FETCHING, m.Stage.WAITING):
                 self._deliver(holding, m.Release())
@@ -193,7 +206,7 @@ class Workshop:
     @property
     def has_backlog(self) -> bool:
         """Whether slots stay busy for the moment without new work."""
-        return len(self._line) > self._capacity.slots
+        return len(self._line) + len(self._lined) > self._capacity.slots
 
     def load(self) -> Load:
         """Add up what is held."""
@@ -202,6 +215,8 @@ class Workshop:
     async def close(self) -> None:
         """Cancel what is left of transfers; who does not end within some seconds is left behind."""
         self._closing = True
+        if self._next_recall is not None:
+            self._next_recall.cancel()
         steps = [h.step for h in self._holdings.values() if h.step is not None]
         for step in steps:
             step.cancel()
@@ -254,20 +269,32 @@ class Workshop:
         return m.Fetched()
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
+        loop = asyncio.get_running_loop()
         if instruction.refused:
             if not instruction.keeps_slots:
                 self._capacity.start_refused()
             self._no_start_before = time.monotonic() + START_PAUSE_S
             log.warning("start_refused", extra={"work": holding.attempt.id, "slots": self._capacity.slots})
             self._line.appendleft(holding)
-            asyncio.get_running_loop().call_later(START_PAUSE_S, self._start_next)
+            self._recall_all()
+            loop.call_later(START_PAUSE_S, self._start_next)
+        elif instruction.first:
+            self._lined.pop(holding.attempt.key, None)
+            self._line.appendleft(holding)
+            if self._is_draining:
+                self._deliver(holding, m.Release())
+            loop.call_soon(self._start_next)  # when all that come back at this moment are in their places
         else:
             self._line.append(holding)
             self._start_next()
 
     def _start_next(self) -> None:
-        """Give slots to the line, in order: the head waits for enough of them, and the others behind it."""
-        if time.monotonic() < self._no_start_before:
+        """Give slots to the line, in order: the head waits for enough of them, and the others behind it.
+
+        Without a slot it may be lined up in an executor.
+        """
+        now = time.monotonic()
+        if self._closing or now < self._no_start_before:
             return
         while self._line:
             holding = self._line[0]
@@ -276,12 +303,55 @@ class Workshop:
             elif self._capacity.take(holding.attempt.task.needs):
                 self._line.popleft()
                 self._deliver(holding, m.SlotGiven())
+            elif now >= self._no_lining_before and self._commands.can_line_up(holding):
+                self._line.popleft()
+                self._deliver(holding, m.LinedUp())
             else:
                 return
+        self._call_back()
 
     def _start(self, holding: Holding, _: m.Start) -> None:
         self._tally.begins_to_write(holding)
         self._commands.start(holding, self._told, self._disk_was_full)
+
+    def _line_up(self, holding: Holding, _: m.LineUp) -> None:
+        """It counts as one that writes: that it has begun is heard later."""
+        self._tally.begins_to_write(holding)
+        self._commands.line_up(holding, self._told, self._disk_was_full)
+        if holding.machine.stage is not m.Stage.LINED:
+            return  # its words could not be made
+        self._lined[holding.attempt.key] = (holding, time.monotonic())
+        if self._next_recall is None:
+            self._next_recall = asyncio.get_running_loop().call_later(RECALL_S, self._recall_old)
+
+    def _take_slot(self, holding: Holding, _: m.TakeSlot) -> None:
+        self._lined.pop(holding.attempt.key, None)
+        self._capacity.take_over(holding.attempt.task.needs)
+
+    def _call_back(self) -> None:
+        """Slots are free and nobody waits for them: have those come that are lined up, the last first."""
+        free = self._capacity.free_slots
+        for holding, _ in reversed(self._lined.values()):
+            if free <= 0:
+                return
+            free -= holding.attempt.task.needs.cores
+            self._recall(holding)
+
+    def _recall_old(self) -> None:
+        horizon, self._next_recall = time.monotonic() - RECALL_S, None
+        for holding, since in reversed(self._lined.values()):
+            if since <= horizon:
+                self._recall(holding)
+        if self._lined:
+            self._next_recall = asyncio.get_running_loop().call_later(RECALL_S, self._recall_old)
+
+    def _recall_all(self) -> None:
+        for holding, _ in reversed(self._lined.values()):
+            self._recall(holding)
+
+    def _recall(self, holding: Holding) -> None:
+        if not holding.is_recalled:
+            self._commands.recall(holding)
 
     def _told(self, holding: Holding, event: m.Event) -> None:
         """Hear of a command. It may have ended well on input that another one changed under its hands."""
@@ -298,11 +368,14 @@ class Workshop:
     def _disk_was_full(self, holding: Holding) -> None:
         """What any command wrote at this moment may be cut off, also if there is room when it ends."""
         self._workdirs.was_full(holding.attempt.directory)
+        self._no_lining_before = time.monotonic() + ALONE_S
+        self._recall_all()
         for other in self._holdings.values():
-            if other.machine.stage is m.Stage.RUNNING:
+            if other.machine.stage in (m.Stage.RUNNING, m.Stage.LINED):
                 other.disk_was_full = True
 
     def _kill(self, holding: Holding, _: m.Kill) -> None:
+        self._lined.pop(holding.attempt.key, None)
         self._commands.kill(holding)
         self._stop_step(holding, m.StopStep())
 

@@ -202,12 +202,17 @@ async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
     refusals = [24, 11, 12]
     original = executor.ExecutorPool.run
 
-    def run(pool: executor.ExecutorPool, spec: executor.CommandSpec, on_end: executor.OnEnd) -> int:
+    def run(
+        pool: executor.ExecutorPool,
+        spec: executor.CommandSpec,
+        on_end: executor.OnEnd,
+        size: executor.Size,
+    ) -> int:
         if refusals:
             refusal = SpawnRefusal("spawn", refusals.pop(), b"true")
             asyncio.get_running_loop().call_soon(on_end, refusal)
             return 0
-        return original(pool, spec, on_end)
+        return original(pool, spec, on_end, size)
 
     monkeypatch.setattr(executor.ExecutorPool, "run", run)
     monkeypatch.setattr("awe_client.daemon.workshop.START_PAUSE_S", 0.02)

@@ -9,7 +9,7 @@ from awe_client.daemon import machine as m
 from awe_client.daemon.attempt import Attempt, Needs
 from awe_client.daemon.holding import Holding, Load, Tally
 
-WRITING = (m.Stage.FETCHING, m.Stage.RUNNING)
+WRITING = (m.Stage.FETCHING, m.Stage.LINED, m.Stage.RUNNING)
 
 
 def a_holding(stage: m.Stage, cores: int = 1) -> Holding:

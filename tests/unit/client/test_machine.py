@@ -45,6 +45,25 @@ def test_a_trivial_command_goes_straight_through() -> None:
     assert machine.stage is m.Stage.GONE
 
 
+def test_a_lined_up_command_has_a_slot_from_its_beginning_on() -> None:
+    machine = a_machine()
+    assert machine.handle(m.LinedUp()) == (m.LineUp(),)
+    assert machine.handle(m.Returned()) == (m.Queue(first=True),)
+    assert machine.handle(m.LinedUp()) == (m.LineUp(),)
+    assert machine.handle(m.Began()) == (m.TakeSlot(),)
+    assert machine.handle(m.Ended(replace(GOOD, tidied=True))) == (m.GiveSlotBack(), m.Report())
+
+
+def test_a_lined_up_command_that_is_told_to_end_has_no_slot_to_give_back_unless_it_began() -> None:
+    machine = a_machine(m.Stage.LINED)
+    assert machine.handle(m.Release()) == (m.Kill(),)
+    assert machine.handle(m.Returned()) == (m.Report(released=True), m.Clean(keep=False))
+    machine = a_machine(m.Stage.LINED)
+    assert machine.handle(m.Drop()) == (m.Kill(),)
+    assert machine.handle(m.Began()) == (m.TakeSlot(),)
+    assert machine.handle(m.Ended(GOOD)) == (m.GiveSlotBack(), m.Clean(keep=False), m.Forget())
+
+
 def test_inputs_are_fetched_and_outputs_pushed_around_the_command() -> None:
     machine = m.Machine(must_prepare=True, has_outputs=True, time_limit_s=0.0)
     assert machine.begin() == (m.Fetch(),)
@@ -193,6 +212,9 @@ EVENTS: list[m.Event] = [
     m.Fetched(),
     m.StepFailed(BROKEN),
     m.SlotGiven(),
+    m.LinedUp(),
+    m.Began(),
+    m.Returned(),
     m.Refused(SpawnRefusal("spawn", 2, b"x")),
     m.Ended(GOOD),
     m.Pushed(),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import tally
+from tests.support.eventually import eventually
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import Launch, MakeDaemon
 from tests.unit.client.processes import appears, marked, no_more
@@ -133,6 +134,7 @@ async def test_P_01_somebody_who_looks_at_the_directories_of_attempts_is_left_al
     daemon = await launch()
     [_] = await server.add_task("sleep", "1000")
     await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    await eventually(lambda: any(path.is_dir() for path in work.glob("attempts/*")))
     await kill_all(daemon, tmp_path)
     folder = next(path for path in work.glob("attempts/*") if path.is_dir())
     person = await asyncio.create_subprocess_exec("tail", "-f", work / "lock", cwd=folder)

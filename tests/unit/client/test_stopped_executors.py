@@ -252,7 +252,7 @@ async def test_a_stopped_executor_ends_with_its_client(
 def test_the_next_start_ends_an_executor_that_is_stopped(tmp_path: Path) -> None:
     """As one whose command went on to stop it when the client was killed."""
     ours, theirs = socket.socketpair()
-    command = executor_command((str(tmp_path / "fresh"), str(tmp_path / "attempts")))
+    command = executor_command((str(tmp_path / "fresh"), str(tmp_path / "attempts")), 0)
     with ours, theirs, subprocess.Popen(command, stdin=theirs.fileno(), cwd="/") as executor:
         other = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(1000)", tmp_path / "attempts"]

@@ -300,7 +300,7 @@ async def test_nobody_waits_long_behind_long_commands(
     daemon = start(slots=2, executors=2)
     script = f'case "$AWE_RANK" in 4?) exec {LONG};; esac'
     await server.add_task(script=[script], ranks=120)
-    await server.until(lambda: len(server.results) >= 39)
+    await server.until(lambda: len(server.results) >= 30)  # who comes again may wait at the end of the line
     shop = daemon._workshop
     await eventually(lambda: not shop._lined and len(shop._line) > 10, show=lambda: shop._lined)
 

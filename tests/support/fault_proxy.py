@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -25,12 +26,13 @@ import httpx
 
 from tests.support import tally
 from tests.support.faults import Fault, Faults
-from tests.support.raw_http import BLOCK, End, Gone, Head, connect, listen
+from tests.support.raw_http import BLOCK, SECOND, End, Gone, Head, connect, listen
 from tests.support.served import Seen
 
 #: What may go wrong with a request by chance.
 KINDS = frozenset({"503", "503-retry-after", "reset", "cut-request", "repeat", "drop-reply", "cut", "stall"})
 _ANY = "GET|HEAD|PUT|POST|DELETE"
+_SECOND = f"{SECOND}: 1\r\n".encode()
 _IN_MEMORY = 2**20  #: what is kept of a request that is sent twice; the rest is in a file
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -242,7 +244,7 @@ class FaultProxy:
                 kept.write(piece)
             for end in (None, near):
                 kept.seek(0)
-                goes_on = await self._exchange(seen, head, _pieces(kept), end)
+                goes_on = await self._exchange(seen, head, _pieces(kept), end, more=_SECOND)
         return goes_on
 
     async def _exchange(
@@ -252,8 +254,11 @@ class FaultProxy:
         body: AsyncIterator[bytes],
         near: End | None,
         cut_at: int | None = None,
+        more: bytes = b"",
     ) -> bool:
-        """Ask the server, and give its reply to `near`, or to nobody; whether the connection goes on."""
+        """Ask the server, and give its reply, with `more` headers, to `near`, or to nobody; whether the
+        connection goes on.
+        """
         with contextlib.closing(await connect(*self._target)) as far:
             await far.send(head.raw)
             sending = asyncio.ensure_future(_send(body, far))
@@ -261,6 +266,7 @@ class FaultProxy:
                 while (reply := await far.head()).status < 200:
                     if near is not None:
                         await near.send(reply.raw)
+                reply = replace(reply, raw=reply.raw[:-2] + more + reply.raw[-2:])
                 has_body = seen.method != "HEAD" and reply.status not in (204, 304)
                 pieces = far.body(reply, until_close=True) if has_body else _nothing()
                 if self.drops and near and (reply.length or 0) <= _IN_MEMORY and not reply.is_chunked:

@@ -39,6 +39,7 @@ import httpx
 
 from shared_models.times import rfc3339
 from tests.support import tally
+from tests.support.raw_http import SECOND
 
 Document = dict[str, Any]
 Documents = Mapping[str, Sequence[Document]]
@@ -173,7 +174,7 @@ class Ledger:
         with self._lock:
             if reopening is not None:
                 reopening.ended = next(self._ticks)
-            if response.is_client_error:  # it has not happened
+            if response.is_client_error and SECOND not in response.headers:  # it has not happened
                 _withdraw(self.reopenings, id, reopening)
                 _withdraw(self.going, id, going)
 

@@ -12,6 +12,10 @@ BLOCK = 65536
 _RESET = struct.pack("ii", 1, 0)
 
 
+#: A header of a reply: it is that to the second of two requests, and the first may have had another.
+SECOND = "x-second-reply"
+
+
 @dataclass(frozen=True)
 class Head:
     """The first line and the headers of a message; names are lower case, `raw` is as it came."""

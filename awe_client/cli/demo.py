@@ -45,8 +45,9 @@ def demo(
         url = stack.enter_context(_server(home, signals))
         for number in (1, 2):
             stack.enter_context(_client(home, url, number))
+        awe = stack.enter_context(AweClient(url))  # its thread, half started, would be waited for for ever
         with signals.end_it():
-            code = _run(url, pipeline, reads, home)
+            code = _run(awe, pipeline, reads, home)
     raise typer.Exit(code)
 
 
@@ -151,18 +152,17 @@ def _client(home: Path, url: str, number: int) -> Iterator[None]:
         yield
 
 
-def _run(url: str, pipeline: Path, reads: Path, home: Path) -> int:
+def _run(awe: AweClient, pipeline: Path, reads: Path, home: Path) -> int:
     document = json.loads(pipeline.read_bytes())
     expected = unsplit(document, reads, home / "unsplit")
-    with AweClient(url) as awe:
-        note(f"$ awe submit {pipeline} --upload {reads.name}={reads} --watch")
-        raw = bind_inputs(pipeline.read_bytes(), {reads.name: upload(awe, reads, reads.name)})
-        job_id = awe.submit_job(raw).id
-        code = watch_job(awe, job_id, as_json=False)
-        if code:
-            return code
-        job = awe.get_job(job_id)
-        outputs = {file.filename: awe.read_node(file.node) for task in job.tasks for file in task.outputs}
+    note(f"$ awe submit {pipeline} --upload {reads.name}={reads} --watch")
+    raw = bind_inputs(pipeline.read_bytes(), {reads.name: upload(awe, reads, reads.name)})
+    job_id = awe.submit_job(raw).id
+    code = watch_job(awe, job_id, as_json=False)
+    if code:
+        return code
+    job = awe.get_job(job_id)
+    outputs = {file.filename: awe.read_node(file.node) for task in job.tasks for file in task.outputs}
     return _report(job, outputs, expected)
 
 

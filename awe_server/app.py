@@ -6,7 +6,6 @@ store is opened and the state recovered; everything else is refused as not ready
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import shutil
@@ -24,6 +23,7 @@ from awe_server.api import build_api
 from awe_server.api.connection import Connection
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.clock import Clock
+from awe_server.runtime.collector import spare_collector
 from awe_server.runtime.data_dir import CannotStart, claim, keep_apart
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 5  #: how long requests in progress may take to end at shutdown
 KEEP_ALIVE_S = 75  #: an idle connection; longer than a client's pause between two exchanges
-#: Objects made and not yet gone before Python looks for cycles: about what a commit for 100 clients makes.
-YOUNG_OBJECTS = 100_000
 STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
 
 
@@ -117,15 +115,6 @@ def _bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _spare_collector() -> None:
-    """Let Python look for cycles seldom, and never among what is there for good: modules, routes.
-
-    Before the state is read: jobs leave it, and a job and its tasks are a cycle.
-    """
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
-
-
 def _address(settings: Settings, sock: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{sock.getsockname()[1]}"
@@ -140,7 +129,7 @@ async def _serve(settings: Settings) -> None:
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=GRACE_S, backlog=4096,
     )  # fmt: skip
     server = _Uvicorn(config, services)
-    _spare_collector()
+    spare_collector()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         starting = asyncio.create_task(services.engine.start())

@@ -19,6 +19,7 @@ from awe_server.data.check import Report, advice, check_files, removals
 from awe_server.data.check import repair as repair_files
 from awe_server.data.check_indexes import check_indexes
 from awe_server.runtime import logs, recovery
+from awe_server.runtime.collector import no_garbage_collection
 from awe_server.runtime.export import exported
 from awe_server.runtime.folder_mark import check_folder
 from awe_server.runtime.survey_documents import survey_documents
@@ -114,7 +115,7 @@ def serve(
         lease_s=lease_s, quota_bytes=quota, standby=standby, log_level=log_level, log_format=log_format,
     )  # fmt: skip
     logs.configure(settings.log_level, settings.log_format)
-    with recovery.no_garbage_collection():
+    with no_garbage_collection():
         from awe_server import app as composition  # most of what a start takes; no other command needs it
     raise typer.Exit(composition.run(settings))
 

@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from awe_server.auth.caller import Caller, who
-from awe_server.runtime.recovery import no_garbage_collection
+from awe_server.runtime.collector import undisturbed
 from awe_server.runtime.services import Services
 from shared_models.errors import Starting, Unavailable
 
@@ -21,12 +21,6 @@ INLINE = 500
 async def beside(count: int, work: Callable[[], T]) -> T:
     """Do pure work on `count` things without holding up the event loop."""
     return work() if count <= INLINE else await anyio.to_thread.run_sync(undisturbed, work)
-
-
-def undisturbed(work: Callable[[], T]) -> T:
-    """Do what makes very many objects and no garbage: looking through them takes longer than making them."""
-    with no_garbage_collection():
-        return work()
 
 
 def services_at_any_time(request: Request) -> Services:

@@ -13,10 +13,11 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from awe_server.api.bodies import media_type, whole
-from awe_server.api.deps import INLINE, undisturbed
+from awe_server.api.deps import INLINE
 from awe_server.api.multipart import Part, is_multipart, parts
 from awe_server.data.root_threads import NoAnswer, RootThreads
 from awe_server.data.roots import allowed
+from awe_server.runtime.collector import undisturbed
 from awe_server.runtime.engine import Engine
 from awe_server.runtime.services import Services
 from awe_server.scheduler.state import Context, Job

@@ -7,18 +7,17 @@ silently.
 """
 
 import asyncio
-import gc
 import logging
 import re
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from awe_server.data.documents import is_whole
 from awe_server.runtime import deletions
+from awe_server.runtime.collector import no_garbage_collection
 from awe_server.scheduler import invariants
 from awe_server.scheduler.load import LoadInput, load, load_jobs
 from awe_server.scheduler.state import ENDED_JOBS, Context, Rules, State
@@ -162,20 +161,6 @@ async def _read(
     except Exception as exc:  # noqa: BLE001 - an odd document may break anything; find it
         log.error("documents_unreadable", extra={"error": f"{type(exc).__name__}: {exc}"})
         return _load_what_is_sound(base, found, context())
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """For what makes no garbage: to look through all that is read, or imported, again and again takes a third
-    of the time.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 async def meta_document(store: Store, id: str, key: str, kind: type) -> Document | None:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from awe_server.faults import reach
 from awe_server.store.base import DeleteWhere, Operation, Put, Store
+from awe_server.store.errors import no_answer
 from shared_models.errors import AweError, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class _Waiting:
 
     def _give_up(self) -> None:
         reason = self._too_late()
-        self.fail(StoreUnavailable(f"The store does not answer ({reason}); try again.", reason=reason))
+        self.fail(no_answer(reason))
 
     def _drain(self) -> list[asyncio.Future[None]]:
         if self._timer is not None:

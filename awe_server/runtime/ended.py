@@ -14,7 +14,8 @@ from awe_server.runtime.documents import StoredDocuments
 from awe_server.scheduler import views
 from awe_server.scheduler.state import Changes, Context, State
 from awe_server.store.base import Document, Store
-from shared_models.errors import JobNotFound, StoreUnavailable
+from awe_server.store.errors import no_answer
+from shared_models.errors import JobNotFound
 from shared_models.ids import JobId, WorkunitId
 
 VISIT_S = 60.0  #: how long a finished job stays that was brought back for a verb
@@ -67,10 +68,7 @@ class Ended(StoredDocuments):
                 async with asyncio.timeout(self._wait_s):
                     stored = await self._store.get_many("workunits", missing)
             except TimeoutError as exc:
-                reason = f"no answer within {self._wait_s:g} s"
-                raise StoreUnavailable(
-                    f"The store does not answer ({reason}); try again.", reason=reason
-                ) from exc
+                raise no_answer(f"no answer within {self._wait_s:g} s") from exc
             found.update((WorkunitId(id), document) for id, document in stored.items())
 
     def _not_durable_yet(self, id: WorkunitId) -> Document | None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shared_models.errors import AweError
+from shared_models.errors import AweError, StoreUnavailable
 
 
 class StoreLocked(AweError):
@@ -36,3 +36,8 @@ class LeaseGone(AweError):
     """Another server took over this store: this one must stop and never write again."""
 
     code = "lease_gone"
+
+
+def no_answer(reason: str) -> StoreUnavailable:
+    """What a request is told that has waited for the store long enough."""
+    return StoreUnavailable(f"The store does not answer ({reason}); try again.", reason=reason)

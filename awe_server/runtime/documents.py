@@ -1,6 +1,7 @@
 """Reads of stored documents: each sees whatever was marked before it."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from awe_server.store.base import Collection, Document, Match, Page, Query, Store
@@ -39,13 +40,9 @@ class StoredDocuments:
         Closing it ends the store's look as well.
         """
         await self._readable()
-        found = self._store.scan(collection, where)
-        try:
+        async with aclosing(self._store.scan(collection, where)) as found:
             async for document in found:
                 yield document
-        finally:
-            if isinstance(found, AsyncGenerator):
-                await found.aclose()
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a field."""

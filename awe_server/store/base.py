@@ -6,7 +6,7 @@ otherwise ordered writes, so a torn batch is a prefix). An internal seam, free t
 meaning starts as a test in tests/contract/store_suite.py.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -169,8 +169,8 @@ class Store(Protocol):
     async def find(self, collection: Collection, query: Query) -> Page:
         """A page of documents."""
 
-    def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
-        """All matching documents in id order, streamed; for recovery and export."""
+    def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncGenerator[Document, None]:
+        """All matching documents in id order, streamed; for recovery and export. Closing it ends the look."""
         ...
 
     async def count_by(

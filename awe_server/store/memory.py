@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from awe_server.store.base import (
@@ -82,7 +82,9 @@ class MemoryStore:
         page.documents = [_copy(document) for document in page.documents]
         return page
 
-    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+    async def scan(
+        self, collection: Collection, where: Sequence[Match] = ()
+    ) -> AsyncGenerator[Document, None]:
         """All matching documents in id order."""
         for document in select(self._documents(collection).values(), Query(where=tuple(where))).documents:
             yield _copy(document)

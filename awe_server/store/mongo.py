@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -361,7 +361,9 @@ class MongoStore:
             cursor = cursor.skip(query.offset).limit(query.limit)
             return Page([from_mongo(stored) async for stored in cursor], total)
 
-    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+    async def scan(
+        self, collection: Collection, where: Sequence[Match] = ()
+    ) -> AsyncGenerator[Document, None]:
         """All matching documents in id order."""
         with self._reading():
             cursor = self._database[collection].find(conditions(collection, where)).sort([("_id", ASCENDING)])

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -237,7 +237,9 @@ class SqliteStore:
 
         return await _opened(self._queries).run("read", work)
 
-    async def scan(self, collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+    async def scan(
+        self, collection: Collection, where: Sequence[Match] = ()
+    ) -> AsyncGenerator[Document, None]:
         """All matching documents in id order, as of one moment, on a connection of its own."""
         _opened(self._queries)
         condition, values = sqlite_query.where(collection, where)

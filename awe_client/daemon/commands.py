@@ -15,7 +15,8 @@ from awe_client.daemon.container import LABEL, Boxed
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
-from awe_client.daemon.executor import CommandSpec, ExecutorPool, Size, Told
+from awe_client.daemon.executor import CommandSpec, ExecutorPool, Told
+from awe_client.daemon.frames import Size
 from awe_client.daemon.holding import Holding
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal

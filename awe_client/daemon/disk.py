@@ -75,8 +75,7 @@ class DiskWatch:
 
     def before_removal(self) -> None:
         """Look, unless the disk cannot have become full since the last look."""
-        if time.monotonic() >= self._soonest_full_at:
-            self.look()
+        self.is_full()
 
     def was_full(self) -> None:
         """Somebody has just been told that there is no room, or no more for him."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.cgroup import ControlGroup
-from awe_client.daemon.frames import frame_of, take_messages
+from awe_client.daemon.frames import Size, frame_of, take_messages
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
 from awe_client.daemon.own_threads import OwnThreads
@@ -57,8 +57,6 @@ LINE_S = 0.025
 _RATE_WINDOW_S = 0.1
 
 OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
-#: Cores and bytes of memory that a command occupies: one starts only in the place of another of its size.
-Size = tuple[int, int]
 ONE_CORE: Size = (1, 0)
 
 

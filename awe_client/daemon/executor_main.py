@@ -47,7 +47,7 @@ from typing import Any
 
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.disk import DiskWatch
-from awe_client.daemon.frames import frame_of, take_messages
+from awe_client.daemon.frames import Size, frame_of, take_messages
 from awe_client.daemon.fresh import FreshDirectories
 from awe_client.daemon.leavings import log_facts
 from awe_client.daemon.memory import MemoryWatch
@@ -76,9 +76,6 @@ _CLEANUP_S = 10.0
 _PIECE_BYTES = 64 * 1024
 #: Ends of so long travel together, as long as each of them had another command lined up behind it.
 GATHER_S = 0.005
-
-#: Cores and bytes of memory that a command occupies.
-Size = tuple[int, int]
 
 
 class _Command:

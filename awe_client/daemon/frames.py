@@ -8,6 +8,9 @@ import marshal
 import struct
 from typing import Any
 
+#: Cores and bytes of memory that a command occupies: one starts only in the place of another of its size.
+Size = tuple[int, int]
+
 _LENGTH = struct.Struct("!I")
 
 

@@ -196,7 +196,7 @@ async def test_P_08_a_low_file_limit_costs_slots_but_no_attempts(server: FakeSer
 async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from awe_client.daemon import executor
+    from awe_client.daemon import executor, frames
     from awe_client.daemon.outcome import SpawnRefusal
 
     refusals = [24, 11, 12]
@@ -206,7 +206,7 @@ async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
         pool: executor.ExecutorPool,
         spec: executor.CommandSpec,
         on_end: executor.OnEnd,
-        size: executor.Size,
+        size: frames.Size,
     ) -> int:
         if refusals:
             refusal = SpawnRefusal("spawn", refusals.pop(), b"true")

@@ -18,8 +18,9 @@ from awe_client.daemon import workshop as workshop_module
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.disk import DiskWatch
-from awe_client.daemon.executor import ONE_CORE, CommandSpec, ExecutorPool, Size, Told
+from awe_client.daemon.executor import ONE_CORE, CommandSpec, ExecutorPool, Told
 from awe_client.daemon.executor_main import Executor
+from awe_client.daemon.frames import Size
 from awe_client.daemon.fresh import FreshDirectories
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal

@@ -21,9 +21,8 @@ from types import TracebackType
 from typing import Self
 
 import httpx
-from anyio.from_thread import start_blocking_portal
 
-from awe_client.sdk.blocking import Blocking, BlockingIterator
+from awe_client.sdk.blocking import Blocking, BlockingIterator, begin
 from awe_client.sdk.bodies import FileBody, Progress
 from awe_client.sdk.clients import ClientCalls
 from awe_client.sdk.download import Downloaded
@@ -174,7 +173,7 @@ class AweClient:
     ) -> None:
         """See AsyncAweClient."""
         self._stack = ExitStack()
-        self.portal = self._stack.enter_context(start_blocking_portal())
+        self.portal = begin(self._stack)
         self.wrapped = AsyncAweClient(
             base_url,
             authorization=authorization,

@@ -45,7 +45,7 @@ def demo(
         url = stack.enter_context(_server(home, signals))
         for number in (1, 2):
             stack.enter_context(_client(home, url, number))
-        awe = stack.enter_context(AweClient(url))  # its thread, half started, would be waited for for ever
+        awe = stack.enter_context(AweClient(url))
         with signals.end_it():
             code = _run(awe, pipeline, reads, home)
     raise typer.Exit(code)

@@ -4,11 +4,14 @@
 call runs on an event loop in a thread of its own.
 """
 
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from anyio.from_thread import BlockingPortal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +23,28 @@ class Facade(Protocol):
 
     portal: BlockingPortal
     wrapped: Any
+
+
+def begin(stack: ExitStack) -> BlockingPortal:
+    """Start the loop's thread, and have `stack` end it.
+
+    A signal ends our waiting for it, and the thread once it is there: inside of anyio it would be waited for
+    for ever.
+    """
+    starting: Future[BlockingPortal] = Future()
+
+    def start() -> None:
+        try:
+            starting.set_result(stack.enter_context(start_blocking_portal()))
+        except BaseException as exc:  # noqa: BLE001 - the caller's
+            starting.set_exception(exc)
+
+    threading.Thread(target=start, name="begin", daemon=True).start()
+    try:
+        return starting.result()
+    except BaseException:
+        starting.add_done_callback(lambda _: stack.close())
+        raise
 
 
 class Blocking(Generic[P, R]):

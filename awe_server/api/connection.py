@@ -6,6 +6,7 @@ Without this connection (an application under test) everything goes over the loo
 """
 
 import asyncio
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -35,12 +36,18 @@ class Connection(OnePacket):
         self.line = transport
         super().connection_made(transport)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The line is closed. What it holds and what holds it part: Python looks for cycles seldom."""
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        self.cycle = self.scope = None  # type: ignore[assignment]
+
     def on_headers_complete(self) -> None:
         """A request begins."""
         bypass = Bypass(self)
         self.scope["extensions"] = {_EXTENSION: bypass}  # type: ignore[dict-item]
         super().on_headers_complete()
-        bypass.cycle = self.cycle
+        bypass.serves(self.cycle)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the line."""
@@ -69,11 +76,22 @@ class Connection(OnePacket):
 class Bypass:
     """The way beside the loop for the body of one request, or of its answer."""
 
-    __slots__ = ("_connection", "cycle")
+    __slots__ = ("_connection", "_cycle")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.cycle: RequestResponseCycle
+        self._cycle: weakref.ref[RequestResponseCycle]  # it has us in its scope
+
+    def serves(self, cycle: RequestResponseCycle) -> None:
+        """Learn whose way this is."""
+        self._cycle = weakref.ref(cycle)
+
+    @property
+    def cycle(self) -> RequestResponseCycle:
+        """The request, while it is served."""
+        cycle = self._cycle()
+        assert cycle is not None
+        return cycle
 
     def is_worth_it(self, left: int) -> bool:
         """Whether of a request's body, of which `left` bytes were not taken, enough is still on the line."""

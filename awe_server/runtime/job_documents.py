@@ -20,22 +20,22 @@ class JobDocuments(Ended):
         """A job and its tasks. Raises JobNotFound.
 
         `left`: the job as somebody saw it in memory a moment ago, which spares a look at the store: it leaves
-        memory only when it is durable, and is not changed after that.
+        memory only when it is durable, and is not changed after that, until it is parted from its tasks.
 
         A job of very many tasks is looked at in slices, the job itself first: it is never ahead of its
         tasks, and others are served in between.
         """
         live = self.state.jobs.get(job_id, left)
-        if live is None:
+        if live is None or not live.tasks:
             job = await self._stored_job(job_id)
             page = await self._store.find("tasks", Query((Match("jobid", (job_id,)),), order="index"))
             return job, page.documents
-        job = views.job_document(live)
+        job, tasks = views.job_document(live), live.tasks
         documents: list[Document] = []
-        for start in range(0, len(live.tasks), SLICE_TASKS):
+        for start in range(0, len(tasks), SLICE_TASKS):
             if start:
                 await asyncio.sleep(0)
-            documents += map(views.task_document, live.tasks[start : start + SLICE_TASKS])
+            documents += map(views.task_document, tasks[start : start + SLICE_TASKS])
         await self._readable()
         return job, documents
 

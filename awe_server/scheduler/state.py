@@ -93,6 +93,10 @@ class State:
         self.idempotency: dict[tuple[str, str], Job] = {}  #: by owner and key
         self.named_nodes = NamedNodes()
         self.stopped: dict[ClientId, None] = {}  #: clients removed of late: told to stop when they ask
+        self._gone: tuple[list[Job], list[Job]] = (
+            [],
+            [],
+        )  #: jobs that left memory before the last tick; since
 
     def take(self) -> Changes:
         """Hand over what was changed and start afresh."""
@@ -165,7 +169,21 @@ class State:
         key = (job.acl.get("owner") or "", job.idempotency)
         if self.idempotency.get(key) is job:
             del self.idempotency[key]
+        self._gone[1].append(job)
         return True
+
+    def take_apart(self) -> None:
+        """Part the jobs that left memory before this was called last from their tasks, these from workunits.
+
+        Each holds the other, and Python looks for such cycles seldom: they would pile up. Until then somebody
+        who has waited for such a job may look at it.
+        """
+        before, since = self._gone
+        for job in before:
+            for task in job.tasks:
+                task.units, task.retry = {}, []
+            job.tasks, job.queues = [], {}
+        self._gone = (since, [])
 
     def forget_workunits(self, task: Task, wall_s: float) -> None:
         """Take a task's live workunits out of memory and every stored one out of the store (reset).

@@ -9,7 +9,9 @@ from awe_server.scheduler.state import Context, State
 
 
 def tick(state: State, ctx: Context) -> None:
-    """Reap silent clients, offer retries whose delay is over, start jobs whose time has come."""
+    """Reap silent clients, offer retries whose delay is over, start jobs whose time has come, let go of those
+    that left memory.
+    """
     reap(state, ctx)
     release_due(state, ctx.now_s)
     while state.starting and state.starting[0][0] <= ctx.now_s:
@@ -17,3 +19,4 @@ def tick(state: State, ctx: Context) -> None:
         if state.jobs.get(job.id) is job:
             advance_job(state, ctx, job)
     clear_empty_demands(state)
+    state.take_apart()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import hashlib
 import json
 import os
@@ -269,3 +270,27 @@ async def test_a_file_that_is_cut_short_ends_the_connection(served: Served, tmp_
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await line.reader.readexactly(len(LARGE))
     blob.write_bytes(LARGE)
+
+
+async def test_connections_and_requests_that_are_over_are_no_garbage_that_waits_for_a_collection(
+    served: Served,
+) -> None:
+    """Python looks for cycles seldom: what 100,000 of them hold would be taken for a leak."""
+    line = await served.line()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await line.send(request("GET", "/health"))
+            await line.ok()
+        for over in ("by itself", "cut off", "while it waits"):
+            other = await served.line()
+            await other.send(request("GET", "/job/x" if over != "while it waits" else "/events?wait_s=30"))
+            if over != "while it waits":
+                await other.head()
+            other.reset() if over == "cut off" else other.writer.close()
+        await eventually(lambda: len(served.connections) == 1)
+        await eventually(lambda: [type(o).__name__ for o in gc.get_objects()].count("Connection") == 1)
+        assert [type(o).__name__ for o in gc.get_objects()].count("RequestResponseCycle") <= 1
+    finally:
+        gc.enable()

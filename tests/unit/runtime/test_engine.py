@@ -162,6 +162,22 @@ async def test_a_finished_job_leaves_memory_and_is_still_shown() -> None:
         await shop.engine.job_documents(JobId("unknown"))
 
 
+async def test_who_looks_at_a_job_long_after_it_left_memory_is_given_what_is_stored() -> None:
+    shop = await Workshop().start()
+    await shop.register()
+    job_id = await shop.submit(task())
+    job = shop.engine.state.jobs[job_id]
+    (grant,) = await shop.fetch()
+    await shop.exchange(reports=[done(grant)])
+    assert job_id not in shop.engine.state.jobs
+    soon = await shop.engine.job_documents(job_id, job)
+    shop.engine.state.take_apart()
+    shop.engine.state.take_apart()
+    late = await shop.engine.job_documents(job_id, job)
+    assert (soon[0]["state"], [task["state"] for task in soon[1]]) == ("completed", ["completed"])
+    assert late == soon
+
+
 async def test_a_finished_job_is_brought_back_for_a_verb_and_leaves_again() -> None:
     shop = await Workshop().start()
     job_id = await shop.submit(task())

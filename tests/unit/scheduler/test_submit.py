@@ -355,6 +355,17 @@ def test_no_task_starts_before_start_at(world: World) -> None:
     assert changed(world.state.take()) == {"job": "queued", "t": "queued"}
 
 
+def test_a_job_that_left_memory_is_no_cycle_after_a_while(world: World) -> None:
+    job = world.submit(a_job(start_at="2026-01-01T12:01:00Z").task("t"))
+    job.state = JobState.DELETED
+    assert world.state.forget_job(job.id)
+    (task,) = job.tasks
+    world.pass_s(1)
+    assert job.tasks == [task], "who has waited for it may look at it"
+    world.pass_s(1)
+    assert job.tasks == []
+
+
 def test_a_job_that_was_forgotten_is_not_started_later(world: World) -> None:
     job = world.submit(a_job(start_at="2026-01-01T12:01:00Z").task("t"), key="k")
     job.state = JobState.DELETED

@@ -19,6 +19,8 @@ METHOD = """## Method
   share of the machine that others used right before a run: above a few hundredths the run says little.
 * Our side is durable throughout: the real `awe-server` with SQLite (WAL, `synchronous=FULL`), its data in a
   fresh folder below the folder for temporary files (on {fs}), so that every fsync is one.
+* The client's own copy of results that the server has not answered yet is fsynced before they are sent, on
+  the same file system.
 * Output files of commands go to fresh folders on tmpfs (`/dev/shm`), on both sides. ext4 makes new files
   several times slower for minutes after others were deleted.
 * The limit is a C loop of `posix_spawn` and `waitpid` with two new output files for each command, two

@@ -1,8 +1,8 @@
 """A real server and real clients, each in fresh folders, on a free port of loopback.
 
-The server's data is on the disk, below the folder for temporary files: an fsync on tmpfs would cost nothing.
-The work of clients, with the output files of their commands, is on tmpfs if there is one (/dev/shm): ext4
-makes new files slow for minutes after others were deleted.
+The server's data and the results that clients keep are on the disk, below the folder for temporary files: an
+fsync on tmpfs would cost nothing. The directories of commands, with their output files, are on tmpfs if there
+is one (/dev/shm): ext4 makes new files slow for minutes after others were deleted.
 """
 
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from awe_client.daemon.identity import MARK
 from tests.bench.harness.machine import cpu_s, file_system, written_bytes
 from tests.support.memory import rss_bytes, tree
 
@@ -109,10 +110,15 @@ class Site:
 
     def start_client(self, slots: int = 2, *flags: str) -> Child:
         """Start an awe-client with a fresh work directory."""
-        work = fresh_folder()
-        self._folders.append(work)
+        work = self._log_folder / f"work-{len(self._children)}"
+        work.mkdir()
+        (work / MARK).touch()  # else it would not take a directory in which there is something
+        self._folders.append(fresh_folder())
+        for name in ("fresh", "attempts"):
+            (self._folders[-1] / name).mkdir()
+            (work / name).symlink_to(self._folders[-1] / name)
         argv = [str(BIN / "awe-client"), "run", "--server", self.url, "--slots", str(slots)]
-        return self._start([*argv, "--work", str(work / "work"), *flags])
+        return self._start([*argv, "--work", str(work), *flags])
 
     def _start(self, argv: Sequence[str]) -> Child:
         child = Child(argv, self._log_folder / f"log-{len(self._children)}")

@@ -28,6 +28,7 @@ from awe_client.sdk.clients import ClientCalls
 from awe_client.sdk.download import Downloaded
 from awe_client.sdk.download_errors import DownloadCorrupt, DownloadCut
 from awe_client.sdk.jobs import ENDED_JOB_STATES, JobCalls
+from awe_client.sdk.line import Line
 from awe_client.sdk.nodes import NodeCalls
 from awe_client.sdk.replies import Page
 from awe_client.sdk.server import ServerCalls
@@ -123,17 +124,19 @@ class AsyncAweClient(JobCalls, WorkCalls, ClientCalls, NodeCalls, ServerCalls):
         retry: RetryPolicy | None = None,
         headers: Mapping[str, str] | None = None,
         http: httpx.AsyncClient | None = None,
+        line: Line | None = None,
     ) -> None:
         """Talk to the server at `base_url`.
 
         `authorization` is the whole header value, such as `bearer <token>` or `CG_TOKEN <token>`. `timeout_s`
         bounds each wait for bytes, not a whole transfer. `http` lets a test or an application bring its own
-        connections; it is closed with this client.
+        connections; it is closed with this client. `line` is for who exchanges all the time.
         """
         sent = {**(headers or {}), **({"Authorization": authorization} if authorization else {})}
         self._transport = Transport(
             base_url,
             http=http,
+            line=line,
             headers=sent,
             timeout_s=timeout_s,
             connect_timeout_s=connect_timeout_s,

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.cgroup import ControlGroup
@@ -401,8 +401,7 @@ class _Helper(asyncio.Protocol):
             self._transport.write(frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclasses
 
     def data_received(self, data: bytes) -> None:
         self._incoming += data

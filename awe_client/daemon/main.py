@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+import uvloop
+
 from awe_client.daemon import logs
 from awe_client.daemon.daemon import Daemon, package_version
 from awe_client.daemon.engine import EngineMissing
@@ -68,8 +70,9 @@ def run(argv: Sequence[str]) -> int:
     # What is made for an attempt is hardly ever part of a cycle.
     gc.set_threshold(50_000, 20, 50)
     _hide_secrets()
+    _fill_standard_files()
     try:
-        return asyncio.run(_run(settings))
+        return uvloop.run(_run(settings))
     except (WorkRootUnusable, EngineMissing, OSError) as exc:
         print(f"awe-client: {exc}", file=sys.stderr)
         return 2
@@ -262,6 +265,13 @@ def _authorization(token_file: str | None) -> str:
         if not (token.isascii() and token.isprintable() and token):
             raise ValueError(f"--token-file {path}: holds no token, which is one line of ASCII")
     return f"CG_TOKEN {token}" if token else ""
+
+
+def _fill_standard_files() -> None:
+    """Some are closed if we were started so: uvloop ends a process whose socket gets such a number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def _hide_secrets() -> None:

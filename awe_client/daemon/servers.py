@@ -10,6 +10,7 @@ import httpx
 
 from awe_client.api import AsyncAweClient
 from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.line import line_to
 from awe_client.sdk.transport import RetryPolicy
 from shared_models.errors import AweError, ServerUnreachable, StoreUnavailable, Unavailable
 
@@ -45,6 +46,7 @@ class Servers:
                 timeout_s=transfer_timeout_s,
                 retry=RetryPolicy(attempts=1),
                 http=self._http,
+                line=line_to(url),
             )
             for url in urls
         ]
@@ -116,7 +118,7 @@ class Servers:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await asyncio.gather(*(client.close() for client in self._clients))
 
 
 def _leads_not(error: AweError) -> bool:

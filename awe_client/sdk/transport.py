@@ -22,6 +22,7 @@ import orjson
 
 from awe_client.sdk.address import server_address, shown, without_credentials
 from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.line import Line
 from awe_client.sdk.replies import Page, View, views
 from shared_models.errors import (
     AweError,
@@ -92,16 +93,19 @@ class Transport:
         base_url: str,
         *,
         http: httpx.AsyncClient | None = None,
+        line: Line | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
         connect_timeout_s: float = 10.0,
         retry: RetryPolicy | None = None,
     ) -> None:
+        """`line`, if given, takes what is posted as bytes."""
         self.base_url = server_address(base_url)
         self.shown_url = without_credentials(self.base_url)
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._retry = retry or RetryPolicy()
+        self._line = line
         self._headers = {"User-Agent": "awe-client", **(headers or {})}
         # Reading the certificates costs 0.07 s; without TLS there is nothing to verify with them.
         self._http = http or httpx.AsyncClient(
@@ -110,6 +114,8 @@ class Transport:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._line is not None:
+            self._line.close()
         await self._http.aclose()
 
     async def call(self, method: str, path: str, **options: Unpack[Options]) -> Any:
@@ -135,8 +141,7 @@ class Transport:
         while True:
             attempt += 1
             try:
-                request = self._request(method, path, options)
-                reply = await self._http.send(request)
+                reply = await self._send_once(method, path, options)
                 refuse_strangers(reply)
                 raise_for_error(reply)
                 return reply
@@ -189,14 +194,24 @@ class Transport:
             url=self.shown_url,
         )
 
-    def _request(self, method: str, path: str, options: Options) -> httpx.Request:
-        return self._http.build_request(
+    async def _send_once(self, method: str, path: str, options: Options) -> httpx.Response:
+        content, params, timeout_s = options.get("content"), options.get("params"), options.get("timeout_s")
+        headers = {**self._headers, **(options.get("headers") or {})}
+        if self._line is not None and method == "POST" and isinstance(content, bytes) and not params:
+            return await self._line.post(
+                self.url(path),
+                content,
+                headers,
+                timeout_s=timeout_s or self.timeout_s,
+                connect_timeout_s=self._connect_timeout_s,
+            )
+        return await self._http.request(
             method,
             self.url(path),
-            params=_clean(options.get("params")),
-            content=options.get("content"),
-            headers={**self._headers, **(options.get("headers") or {})},
-            timeout=self._timeout(options.get("timeout_s")),
+            params=_clean(params),
+            content=content,
+            headers=headers,
+            timeout=self._timeout(timeout_s),
         )
 
     def _timeout(self, timeout_s: float | None) -> httpx.Timeout:

@@ -5,11 +5,14 @@
 * A request with nothing to report may wait at the server. When something comes up meanwhile, a new exchange
   is sent on another connection; the server answers the older one as superseded. Its work is not ours in any
   case: by the newer request, which does not list it as held, the server has taken it back.
+* While no more work is to be had, or wanted, the next request waits some milliseconds for news: short
+  commands end before that.
 * While no server answers, the pauses grow, with jitter, up to 30 s or half a lease; if there is a standby,
   which is asked before each pause, up to 5 s or a sixth of a lease. Work goes on meanwhile.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -38,6 +41,8 @@ log = logging.getLogger(__name__)
 MAX_REPORT_CHARS = 2_000_000
 #: While there is work enough for the moment, reports of so long travel together.
 GATHER_S = 0.05
+#: Commands have so long to end before a request that could have no other news.
+SHORT_S = 0.005
 #: A reply may take so long beyond the wait that was asked for.
 REPLY_MARGIN_S = 15.0
 FIRST_LEASE_S = 60.0
@@ -128,14 +133,24 @@ class ExchangeLoop:
             except AweError as exc:
                 pending = await self._failed(pending, exc)
                 continue
-            pending = None
+            want, pending = pending["want"], None
             if reply is not None:
                 self._reached()
                 self._registrations_lost = 0
                 self._max_reports = min(self._max_reports * 2, MAX_REPORTS)
                 self._set_lease(float(reply["lease_s"]))
                 self._port.take(reply)
+                if 0 < len(reply["work"]) < want or self._port.has_backlog():
+                    await self._let_short_ones_end()
         await self._leave()
+
+    async def _let_short_ones_end(self) -> None:
+        """There is work, and no more to be had or wanted: a request that is sent at once would be given up
+        for the report of the first command that ends.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHORT_S):
+                await self._news.wait()
 
     async def _leave(self) -> None:
         """Say goodbye, once: nobody has to wait for the end of our lease. A server that is away finds out."""
@@ -227,9 +242,10 @@ class ExchangeLoop:
             await asyncio.sleep(GATHER_S)
         self._news.clear()
         await self._write_reports()
-        # Who takes our directory ends our commands: that is no failure of theirs.
-        await self._disk.require_ours(self._disk_s)
         reports = self._some_reports()
+        # Who takes our directory ends our commands: that is no failure of theirs.
+        has_failed = any(report["outcome"] != "done" for report in reports)
+        await self._disk.require_ours(self._disk_s, anew=has_failed)
         want, free, trouble = self._port.want_and_free()
         self._request_id += 1
         self.begun_at = time.monotonic()
@@ -259,7 +275,7 @@ class ExchangeLoop:
         which begins when they are there.
         """
         within_s = self._disk_s
-        is_slow = not await self._spool.flush(within_s)
+        is_slow = bool(self._spool.unwritten) and not await self._spool.flush(within_s)
         if is_slow:
             self._spool.when_written(self._news.set)
         if is_slow != self._disk_is_slow:
@@ -278,10 +294,10 @@ class ExchangeLoop:
 
     async def _ask(self, request: RequestMessage) -> ReplyMessage | None:
         """Send a request; None if it was superseded by what came up while it waited."""
-        task = asyncio.ensure_future(self._send(request))
         if not request["wait_s"]:
-            reply = await task
+            reply = await self._send(request)
             return None if reply["superseded"] else reply
+        task = asyncio.ensure_future(self._send(request))
         news = asyncio.ensure_future(self._news.wait())
         try:
             await asyncio.wait((task, news), return_when=asyncio.FIRST_COMPLETED)

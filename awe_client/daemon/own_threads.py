@@ -1,7 +1,7 @@
 """Threads that one part of the daemon has for itself."""
 
 import asyncio
-import concurrent.futures
+import contextlib
 import errno
 import queue
 import threading
@@ -31,22 +31,32 @@ class OwnThreads:
             self.shutdown()
             raise OSError(errno.EAGAIN, "this machine starts no more threads") from exc
 
-    async def run(self, work: Callable[..., _T], *args: Any) -> _T:
-        """Call something that blocks; when this is cancelled, what has begun goes on."""
-        future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    def begin(self, work: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":
+        """Call something that blocks; when the future is cancelled, what has begun goes on."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+
+        def answer(tell: Callable[[Any], None], what: object) -> None:
+            if not future.done():
+                tell(what)
 
         def call() -> None:
-            if not future.set_running_or_notify_cancel():
+            if future.cancelled():
                 return
+            tell: Callable[[Any], None] = future.set_result
             try:
-                result = work(*args)
-            except BaseException as exc:  # noqa: BLE001 — raised in `run`
-                future.set_exception(exc)
-            else:
-                future.set_result(result)
+                what: Any = work(*args)
+            except BaseException as exc:  # noqa: BLE001 — raised by who waits
+                tell, what = future.set_exception, exc
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(answer, tell, what)
 
         self._calls.put(call)
-        return await asyncio.wrap_future(future)
+        return future
+
+    async def run(self, work: Callable[..., _T], *args: Any) -> _T:
+        """The same, and wait for it."""
+        return await self.begin(work, *args)
 
     def shutdown(self, wait: bool = True) -> None:
         """End them after what they were asked to do, and wait for that if told so."""

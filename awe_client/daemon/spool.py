@@ -2,11 +2,11 @@
 
 One append-only file with a line per fact: {"r": report} or {"a": [workunit, attempt]}. Reports of one moment
 are written together and cost one fsync; only then may they be sent. They are written soon also if nobody is
-there to send them to. Acknowledgements are not fsynced: a report that is delivered twice is answered
-`duplicate`. A torn last line is what a crash leaves; it is cut off at the next start. When nothing is open
-the file is emptied, and when it has grown large it is written anew. Lines that cannot be read are moved to a
-file beside it, `reports.unread`, for people to look at; while that file does not take them they stay in this
-one, which is not emptied then.
+there to send them to. Acknowledgements are written with them, or soon, and not fsynced: a report that is
+delivered twice is answered `duplicate`. A torn last line is what a crash leaves; it is cut off at the next
+start. When nothing is open the file is emptied, and when it has grown large it is written anew. Lines that
+cannot be read are moved to a file beside it, `reports.unread`, for people to look at; while that file does
+not take them they stay in this one, which is not emptied then.
 
 The lines hold lease tokens: the file is private to its user.
 """
@@ -31,7 +31,7 @@ from shared_models.messages import ReportMessage, check_report
 
 log = logging.getLogger(__name__)
 
-#: A report is written so soon if no exchange wants it before that, as while no server answers.
+#: A line is written so soon if no exchange wants it before that, as while no server answers.
 WRITE_AFTER_S = 0.2
 #: What the disk refused is written again so often, while it is open.
 WRITE_AGAIN_S = 2.0
@@ -53,6 +53,7 @@ class Spool:
         self._flying: dict[AttemptKey, ReportMessage] = {}  #: being written
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when it goes off
         self._thread = OwnThreads(1, "spool")
         self._durable: dict[AttemptKey, ReportMessage] = {}
         self._is_abandoned = False
@@ -107,15 +108,16 @@ class Spool:
 
     def _write_soon(self, after_s: float = WRITE_AFTER_S) -> None:
         loop = asyncio.get_running_loop()
+        due = loop.time() + after_s
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + after_s:
+            if self._due <= due:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(after_s, self._write_now)
+        self._due, self._timer = due, loop.call_at(due, self._write_now)
 
     def _write_now(self) -> None:
         self._timer = None
-        if not (self._fresh or self._refused):
+        if not (self._lines or self._refused):
             return
         if self._writing is not None and not self._writing.done():
             self._write_soon()
@@ -127,6 +129,7 @@ class Spool:
         known = [open_.pop(key, None) for open_ in (self._durable, self._flying, self._fresh)]
         if any(known):
             self._lines.append(orjson.dumps({"a": key}) + b"\n")
+            self._write_soon()
 
     def postpone(self, key: AttemptKey) -> None:
         """Let the other reports go before this one."""

@@ -64,6 +64,30 @@ async def test_work_that_appears_starts_at_once_without_polling(
     await server.result(work, 2.0)
 
 
+async def test_a_short_command_is_reported_with_the_next_request(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is sent meanwhile that would be given up for it."""
+    monkeypatch.setattr("awe_client.daemon.exchange.SHORT_S", 60.0)
+    start()
+    await server.until(lambda: len(server.exchanges) == 1)
+    for _ in range(3):
+        before = len(server.exchanges)
+        [work] = await server.add_task()
+        await server.result(work)
+        assert [[r["work"] for r in x["reports"]] for x in server.exchanges[before:][:1]] == [[work]]
+        await server.until(lambda before=before: len(server.exchanges) == before + 2)  # type: ignore[misc]
+
+
+async def test_a_command_that_takes_longer_keeps_no_request_back(
+    server: FakeServer, start: MakeDaemon
+) -> None:
+    start(slots=2)
+    await server.add_task("sleep", "30")
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    assert server.exchanges[-1]["want"] > 0
+
+
 async def test_a_finished_command_is_reported_while_another_request_waits(
     server: FakeServer, start: MakeDaemon
 ) -> None:

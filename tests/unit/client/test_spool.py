@@ -330,6 +330,19 @@ async def test_the_file_is_emptied_when_nothing_is_open(tmp_path: Path) -> None:
     spool.close()
 
 
+async def test_an_acknowledgement_is_soon_written_also_if_no_report_follows(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    for name in (A, B):
+        spool.add(a_report(name))
+    await spool.flush()
+    spool.acknowledge((A, 1))
+    path = tmp_path / "reports.log"
+    await eventually(lambda: b'{"a"' in path.read_bytes())
+    spool.acknowledge((B, 1))
+    await eventually(lambda: path.read_bytes() == b"")
+    spool.close()
+
+
 async def test_a_large_file_is_written_anew_with_what_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from awe_client.daemon import daemon as daemon_module
+from awe_client.daemon import work_disk as work_disk_module
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.identity import WorkRoot, WorkRootBusy, WorkRootLost, WorkRootUnusable
 from awe_client.daemon.work_disk import WorkDisk
@@ -89,6 +91,44 @@ async def test_a_daemon_ends_that_has_lost_its_directory(
     [work] = await server.add_task("true")
     assert (await server.result(work))["outcome"] == "done"
     assert len(server.profiles) == 2
+
+
+async def test_a_failure_is_told_only_after_a_look_whose_directory_it_is(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes a directory ends the commands that run there: that is no failure of theirs."""
+    monkeypatch.setattr(work_disk_module, "FRESH_S", 1000.0)
+    daemon = asyncio.ensure_future(Daemon(settings_for(server.url, tmp_path / "work")).run())
+    go = tmp_path / "go"
+    [work] = await server.add_task(script=[f"until [ -e {go} ]; do sleep 0.02; done; kill -9 $$"])
+    await server.until(lambda: any(x["holds"] for x in server.exchanges))
+    (tmp_path / "work" / "lock").unlink()
+    second = opened(tmp_path / "work")
+    go.touch()
+    with pytest.raises(WorkRootLost):
+        await asyncio.wait_for(daemon, 20)
+    assert work not in server.results
+    second.close()
+
+
+async def test_a_look_that_was_just_done_does_for_what_hangs_little_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = opened(tmp_path)
+    looks, look = list[float](), root.is_ours
+    monkeypatch.setattr(root, "is_ours", lambda: (looks.append(time.monotonic()), look())[1])
+    disk = WorkDisk(root, on_change=lambda: None)
+    disk.open()
+    for _ in range(3):
+        await disk.require_ours(20, anew=False)
+    assert len(looks) == 1
+    await disk.require_ours(20)
+    assert len(looks) == 2
+    monkeypatch.setattr(work_disk_module, "FRESH_S", -1.0)
+    await disk.require_ours(20, anew=False)
+    assert len(looks) == 3
+    disk.close()
+    root.close()
 
 
 async def test_a_daemon_that_lost_its_directory_notices_without_a_server(

@@ -131,12 +131,10 @@ class Daemon:
             if killed := await asyncio.to_thread(kill_leftovers, *left):
                 log.warning("leftovers_killed", extra={"processes": killed})
             await self._workdirs.remove_old(self._root.fresh)
-            await self._executors.start()
-            timers = asyncio.ensure_future(self._timers())
             try:
+                await self._executors.start()
                 await self._exchange_until_done()
             finally:
-                timers.cancel()
                 await self._shut()
         finally:
             self._work_disk.close()
@@ -145,6 +143,7 @@ class Daemon:
 
     async def _exchange_until_done(self) -> None:
         """Run the exchange loop; once the work is over, give it only so long to deliver what is left."""
+        timers = asyncio.ensure_future(self._timers())
         loop = asyncio.ensure_future(self._loop.run())
         work_over = asyncio.ensure_future(self._done_working.wait())
         try:
@@ -157,9 +156,9 @@ class Daemon:
             elif not self._spool.is_empty:
                 log.warning("results_stay_in_spool", extra={"results": len(self._spool.ready())})
         finally:
-            for task in (loop, work_over):
+            for task in (timers, loop, work_over):
                 task.cancel()
-            await asyncio.gather(loop, work_over, return_exceptions=True)
+            await asyncio.gather(timers, loop, work_over, return_exceptions=True)
 
     def _delivery_s(self) -> float:
         """How long the end may still take.

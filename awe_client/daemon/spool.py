@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 WRITE_AFTER_S = 0.2
 #: What the disk refused is written again so often, while it is open.
 WRITE_AGAIN_S = 2.0
+#: At the end of the program a disk has so long to take what is left.
+END_S = 30.0
 REWRITE_BYTES = 32 * 1024 * 1024
 
 
@@ -207,17 +209,28 @@ class Spool:
         self._is_abandoned = True
 
     async def end(self) -> None:
-        """Write down what is left, however long the disk takes, and close the file."""
-        await self.flush()
-        if self._refused:
-            await self._write_lines()
-        self.close()
+        """Write down what is left, and close the file; a disk that takes longer than END_S is left behind."""
+        try:
+            async with asyncio.timeout(END_S):
+                await self.flush()
+                if self._refused:
+                    await self._write_lines()
+                await self._thread.run(self._close_file)
+        except TimeoutError:
+            log.error("spool_does_not_end", extra={"path": str(self._path), "within_s": END_S})
+        self._stop(wait=False)
 
     def close(self) -> None:
         """Close the file; what was acknowledged last may not be written, see above."""
+        self._stop(wait=True)
+        self._close_file()
+
+    def _stop(self, *, wait: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._thread.shutdown()
+        self._thread.shutdown(wait)
+
+    def _close_file(self) -> None:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._write(b"".join(self._lines), False, self.is_empty)

@@ -1,6 +1,7 @@
 """How a daemon ends, and what the next one finds: drain, kill -9, spool, wall time."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -10,15 +11,18 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from awe_client.cli.options import DEFAULT_SERVER
 from awe_client.daemon import logs, main
 from awe_client.daemon.daemon import Daemon, wall_limits
+from awe_client.daemon.executor import _Helper
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.proc import descendants
 from awe_client.daemon.spool import Spool
+from tests.support.descriptors import open_below
 from tests.support.fake_server import FakeServer
 from tests.unit.client.conftest import Launch, MakeDaemon, settings_for
 from tests.unit.client.processes import appears, marked, no_more
@@ -454,3 +458,23 @@ def test_the_server_is_the_flags_then_the_variables_then_the_one_of_awe(
         monkeypatch.setenv("AWE_SERVER", variable)
     parsed = main.build_parser().parse_args(["run", *options])
     assert main.settings_of(parsed).servers == servers
+
+
+async def test_a_daemon_that_cannot_start_all_its_executors_leaves_nothing(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = list[int]()
+    start = _Helper.start
+
+    def refused(*args: Any) -> _Helper:
+        if started:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        helper = start(*args)
+        started.append(helper.pid)
+        return helper
+
+    monkeypatch.setattr(_Helper, "start", refused)
+    with pytest.raises(BlockingIOError):
+        await Daemon(settings_for(server.url, tmp_path / "work", executors=2)).run()
+    assert marked(str(tmp_path / "work" / "fresh")) == []
+    assert open_below(tmp_path) == []

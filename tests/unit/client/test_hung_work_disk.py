@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from awe_client.daemon import cache as cache_module
+from awe_client.daemon import spool as spool_module
 from awe_client.daemon import workdir as workdir_module
 from awe_client.daemon.cache import Cache
 from awe_client.daemon.identity import WorkRoot
+from awe_client.daemon.spool import Spool
 from awe_client.daemon.work_disk import WorkDisk
 from awe_client.daemon.workdir import WorkDirs, make_directory
 from tests.support.eventually import eventually
@@ -134,6 +136,24 @@ async def test_the_end_waits_only_so_long_for_the_cache(
     assert "cache_does_not_end" in caplog.messages
     disk.free()
     await eventually(lambda: not entry.path.exists())
+
+
+@pytest.mark.parametrize("hangs", ["fdatasync", "ftruncate"])
+async def test_the_end_waits_only_so_long_for_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, disk: Disk, hangs: str
+) -> None:
+    monkeypatch.setattr(spool_module, "END_S", 0.1, raising=False)
+    monkeypatch.setattr(os, hangs, disk.behind(getattr(os, hangs)))
+    spool, key = Spool(tmp_path), ("5e4f3c2b-1a09-4d8c-b7a6-958473625140_a_1", 1)
+    spool.open()
+    spool.add({"work": key[0], "attempt": key[1], "token": "t", "outcome": "done"})  # type: ignore[typeddict-item]
+    if hangs == "ftruncate":
+        await spool.flush()
+        spool.acknowledge(key)  # type: ignore[arg-type]
+    disk.hang()
+    await asyncio.wait_for(spool.end(), 10)
+    assert "spool_does_not_end" in caplog.messages
+    disk.free()
 
 
 _HANGS = """

@@ -423,9 +423,6 @@ class Daemon:
                 self._workshop.refuse(grant, f"this client cannot take the work: {exc!r}")
             else:
                 self._workshop.admit(attempt)
-        if self._draining:
-            # Asked for before we drained.
-            self._workshop.release_unstarted()
 
     def _discard(self, key: AttemptKey) -> None:
         log.info("discarded", extra={"work": key[0], "attempt": key[1]})

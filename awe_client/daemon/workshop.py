@@ -114,7 +114,10 @@ class Workshop:
     # --- from outside ----------------------------------------------------------------------------
 
     def admit(self, attempt: Attempt) -> None:
-        """Take a granted attempt, unless it is held or over already: one process per attempt, never two."""
+        """Take a granted attempt, unless it is held or over already: one process per attempt, never two.
+
+        While draining it is given back: it was asked for before.
+        """
         if attempt.key in self._holdings or attempt.key in self._over:
             log.warning("grant_repeated", extra={"work": attempt.id, "attempt": attempt.number})
             return
@@ -127,11 +130,13 @@ class Workshop:
         )
         holding = self._holdings[attempt.key] = Holding(attempt, machine)
         reason = self._cannot_run(attempt)
-        if reason:
-            machine.stage = m.Stage.FETCHING
+        if reason or self._is_draining:
+            machine.stage = m.Stage.FETCHING if reason else m.Stage.WAITING
         self._tally.moved(holding, None)
         if reason:
             self._deliver(holding, m.StepFailed(Failure(FailureKind.NODE, reason)))
+        elif self._is_draining:
+            self._deliver(holding, m.Release())
         else:
             self._follow(holding, machine.begin())
 

@@ -111,6 +111,18 @@ async def test_L_08_sigterm_drains_and_a_second_one_releases(server: FakeServer,
     assert marked(mark) == []
 
 
+async def test_work_that_comes_while_draining_is_given_back(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for before, and its reply may be on the way."""
+    daemon = start()
+    await server.until(lambda: bool(server.exchanges))
+    monkeypatch.setattr(daemon._loop, "notify", lambda: None)
+    daemon.drain("test")
+    [work] = await server.add_task()
+    assert (await server.result(work))["outcome"] == "released"
+
+
 async def test_draining_finishes_what_runs(server: FakeServer, launch: Launch) -> None:
     daemon = await launch("--slots", "1")
     [work] = await server.add_task(script=["sleep 0.5; echo finished"])

@@ -546,14 +546,14 @@ async def test_an_upload_after_a_lost_lease_ends_the_attempt_without_a_word(
 ) -> None:
     daemon = start()
     server.upload_answers = [refusal(409, "lease_lost", "lease lost")]
-    [work] = await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
+    await server.add_task(script=["echo x > out.txt"], outputs=[server.output("out.txt")])
     await server.until(lambda: not server.upload_answers)
     await server.until(lambda: bool(server.exchanges) and not server.exchanges[-1]["holds"])
     assert server.reports == []
     daemon.drain("test")
     await daemon.task  # type: ignore[attr-defined]
     assert list((tmp_path / "work").rglob("out.txt")) == []
-    assert work not in server.results
+    assert [r["attempt"] for r in server.reports if r["outcome"] != "released"] == []
 
 
 async def test_a_refused_output_is_a_failure_with_the_servers_words(

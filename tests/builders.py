@@ -30,6 +30,8 @@ from awe_server.scheduler.state import (
 )
 from awe_server.scheduler.submit import submit_job
 from awe_server.scheduler.tick import tick
+from awe_server.store.indexes import FIXED
+from awe_server.store.query import lookup
 from shared_models.documents import JobDocument
 from shared_models.ids import ClientId, JobId, WorkunitId
 from shared_models.messages import ExchangeRequest, Free, Report
@@ -247,7 +249,11 @@ class Stored:
                 id: d for id, d in held.items() if d.get(removal.field) != removal.value
             }
         for collection, document in views.documents(state, changes):
-            self.documents.setdefault(collection, {})[document["id"]] = document
+            held = self.documents.setdefault(collection, {})
+            for known, path in FIXED:
+                if known == collection and (old := held.get(document["id"])) is not None:
+                    assert lookup(old, path) == lookup(document, path), f"{path} of {document['id']} changed"
+            held[document["id"]] = document
         return changes
 
     def load_input(self, rules: Rules) -> LoadInput:

@@ -21,6 +21,18 @@ INDEXES: dict[Collection, tuple[tuple[str, ...], ...]] = {
     "meta": (),
 }
 
+#: Indexed fields that stay as they are as long as there is a document of that id: SQLite does not write them,
+#: nor touch their indexes, when the document is replaced, which most of what is written does.
+FIXED: frozenset[tuple[Collection, str]] = frozenset(
+    {
+        ("jobs", "info.submittime"),
+        ("jobs", "info.user"),
+        ("jobs", "_idempotency"),
+        ("tasks", "jobid"),
+        ("workunits", "taskid"),
+    }
+)
+
 #: Fields whose value, followed by `_`, begins the document's id: the primary key serves as their index.
 ID_PREFIX: frozenset[tuple[Collection, str]] = frozenset({("workunits", "jobid")})
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from awe_server.store.base import AnyOf, Collection, Document, Match, Query
-from awe_server.store.indexes import INDEXES, id_ranges, indexed_fields
+from awe_server.store.indexes import FIXED, INDEXES, id_ranges, indexed_fields
 from awe_server.store.query import bounded, kind, lookup
 from shared_models.errors import BadRequest
 
@@ -42,7 +42,9 @@ def upsert(collection: Collection) -> str:
     columns = ["doc", *indexed_fields(collection)]
     names = ", ".join(f'"{column}"' for column in columns)
     marks = ", ".join("?" * (len(columns) + 1))
-    changes = ", ".join(f'"{column}" = excluded."{column}"' for column in columns)
+    changes = ", ".join(
+        f'"{column}" = excluded."{column}"' for column in columns if (collection, column) not in FIXED
+    )
     return f"INSERT INTO {collection} (id, {names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
 
 

@@ -162,8 +162,11 @@ def even_task(raw: dict[str, Any], path: str, old_job_id: str, problems: Problem
 
 def map_form(raw: dict[str, Any]) -> dict[str, list[str]]:
     """Give the filenames of those IO keys of a task that are in map form, to name them in messages."""
-    names = {key: TASK.known.get(key.lower()) for key, value in raw.items() if isinstance(value, dict)}
-    return {name: list(raw[key]) for key, name in names.items() if name in IO_KEYS}
+    names: dict[str, list[str]] = {}
+    for key, value in raw.items():
+        if isinstance(value, dict) and (name := TASK.known.get(key.lower())) in IO_KEYS:
+            names[name] = list(value)
+    return names
 
 
 def old_job_id(raw: dict[str, Any]) -> str:

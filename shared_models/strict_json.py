@@ -1,11 +1,13 @@
 """JSON from outside, read strictly: every key once, every number representable, depth and size bounded.
 
 Two parsers: orjson settles quickly whether the bytes are JSON at all (it refuses NaN, bad UTF-8, half
-surrogates and nesting that would exhaust the stack); the standard library's then shows every key and every
-number, which orjson hides. Bounds are checked before anything costs time or memory in proportion.
+surrogates and nesting that would exhaust the stack); where it may have hidden a key, or changed a number,
+the standard library's then shows every one. Bounds are checked before anything costs time or memory in
+proportion.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +20,7 @@ from shared_models.limits import MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_VALUES
 from shared_models.placeholders import placeholder_hint
 
 _MAX_PROBLEMS = 20
+_LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 class _Repeated(dict[str, Any]):
@@ -45,7 +48,9 @@ def read_json(raw: bytes) -> Any:
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if not raw.strip():
         raise InvalidDocument("the document is empty")
-    _check_syntax(raw)
+    data, keys = _parse_quickly(raw)
+    if raw.count(b":") == keys and b"\\u0000" not in raw and not _LONG_NUMBER.search(raw):
+        return data  # a colon for each key: none is hidden
     found: list[object] = []
     data = _parse(raw.decode("utf-8"), found)
     if found or b"\\u0000" in raw:
@@ -55,14 +60,16 @@ def read_json(raw: bytes) -> Any:
     return data
 
 
-def _check_syntax(raw: bytes) -> None:
+def _parse_quickly(raw: bytes) -> tuple[Any, int]:
+    """Parse what may be JSON; how many keys there are. What is wrong with keys and numbers is not seen."""
     try:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
         hint = placeholder_hint(raw[exc.pos : exc.pos + 40].decode("utf-8", "replace"))
         raise InvalidDocument(f"the document is not valid JSON: {exc}{hint}") from exc
-    level = [data]
+    level, keys = [data], 0
     for _ in range(MAX_DEPTH + 1):
+        keys += sum([len(parent) for parent in level if type(parent) is dict])
         level = [
             child
             for parent in level
@@ -71,7 +78,7 @@ def _check_syntax(raw: bytes) -> None:
             if type(child) in (dict, list)
         ]
         if not level:
-            return
+            return data, keys
     raise InvalidDocument(f"the document is nested more than {MAX_DEPTH} deep")
 
 

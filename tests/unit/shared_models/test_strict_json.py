@@ -1,8 +1,11 @@
 """Whatever bytes come, the answer is a value or a clear refusal, quickly."""
 
 import json
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared_models.errors import AweError, InvalidDocument, TooLarge
 from shared_models.limits import MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_VALUES
@@ -90,3 +93,36 @@ def test_a_million_repeated_keys_are_refused_in_time() -> None:
 def test_reading_agrees_with_the_standard_library() -> None:
     value = {"a": [1, -2, 0.1, "x", None, True, {"b": []}], "": {}}
     assert read_json(json.dumps(value).encode()) == value
+
+
+_SPACE = st.sampled_from(["", " ", "\n\t"])
+_TEXT = st.text(st.sampled_from('a:"\\\\ä'), max_size=3)
+_SCALAR = st.one_of(_TEXT.map(json.dumps), st.integers(-(10**20), 10**20).map(str), st.just("1.5e3"))
+
+
+def _objects(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pair = st.tuples(_TEXT.map(json.dumps), _SPACE, _SPACE, inner).map(lambda p: f"{p[0]}{p[1]}:{p[2]}{p[3]}")
+    pairs = st.lists(pair, max_size=4).map(lambda found: "{" + ",".join(found) + "}")
+    return pairs | st.lists(inner, max_size=3).map(lambda found: "[" + ",".join(found) + "]")
+
+
+@given(st.recursive(_SCALAR, _objects, max_leaves=12))
+def test_nothing_is_hidden_by_reading_quickly(text: str) -> None:
+    twice: list[str] = []
+
+    def read_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        twice.extend(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        return dict(pairs)
+
+    def read_number(text: str) -> int:
+        value = int(text)
+        if not -(2**63) <= value < 2**63:
+            twice.append(text)
+        return value
+
+    value = json.loads(text, object_pairs_hook=read_object, parse_int=read_number)
+    if twice:
+        with pytest.raises(InvalidDocument):
+            read_json(text.encode())
+    else:
+        assert read_json(text.encode()) == value

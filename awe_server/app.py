@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -27,6 +26,7 @@ from awe_server.runtime.collector import spare_collector
 from awe_server.runtime.data_dir import CannotStart, claim, keep_apart
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.engine import Engine
+from awe_server.runtime.random_ids import Uuids
 from awe_server.runtime.services import Services
 from awe_server.scheduler.readers import check_unread
 from awe_server.settings import Settings
@@ -41,11 +41,6 @@ KEEP_ALIVE_S = 75  #: an idle connection; longer than a client's pause between t
 STATE_LOST = 70  #: exit code when memory could not be brought to disk (EX_SOFTWARE)
 
 
-def new_id() -> str:
-    """A random uuid4 as text."""
-    return str(uuid.uuid4())
-
-
 def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseException], None]) -> Services:
     """Put the rooms together; nothing is opened yet."""
     store = open_store(settings.store_url, settings.data_dir)
@@ -56,6 +51,7 @@ def build_services(settings: Settings, *, clock: Clock, fatal: Callable[[BaseExc
     if folder != settings.data_dir:
         shutil.rmtree(folder, ignore_errors=True)
     engine = Engine(store, settings, clock, fatal)
+    new_id = Uuids()
     nodes = NodeStore(
         folder / "nodes", engine, new_id, clock.wall, settings.free_floor_bytes,
         quota_bytes=settings.quota_bytes, dedup=settings.dedup_nodes,

@@ -11,7 +11,6 @@ store: the same as a crash and a restart, without the restart.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -21,6 +20,7 @@ from awe_server.runtime.clock import Clock
 from awe_server.runtime.committer import Batch, Committer
 from awe_server.runtime.events import LOGGED, EventLog, log_fact
 from awe_server.runtime.job_documents import JobDocuments
+from awe_server.runtime.random_ids import Tokens
 from awe_server.runtime.waiters import Waiters
 from awe_server.scheduler import views
 from awe_server.scheduler.clients import renew_all
@@ -49,7 +49,6 @@ T = TypeVar("T")
 
 STANDBY_S = 0.5  #: how often a server that stands by tries to take over
 SAY_AGAIN_S = 10.0  #: how often it says that it still does
-TOKENS_DRAWN = 256
 FLUSH_S = 10.0  #: how long a stopping server waits for its store
 
 
@@ -71,20 +70,6 @@ class Duties(Protocol):
     async def stop(self) -> None: ...
     def begin(self, effects: Iterable[Effect]) -> None: ...
     def abandon(self) -> None: ...
-
-
-class Tokens:
-    """Random tokens of leases, asked of the kernel many at a time. Not to be shared with a forked process."""
-
-    def __init__(self) -> None:
-        self._drawn: list[str] = []
-
-    def __call__(self) -> str:
-        """A new one, 128 bits."""
-        if not self._drawn:
-            digits = os.urandom(TOKENS_DRAWN * 16).hex()
-            self._drawn = [digits[at : at + 32] for at in range(0, len(digits), 32)]
-        return self._drawn.pop()
 
 
 class Engine(JobDocuments):

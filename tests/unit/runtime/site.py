@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import orjson
 
-from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.duties import BackgroundDuties
 from awe_server.runtime.node_removal import NodeRemover
+from awe_server.runtime.random_ids import Uuids
 from awe_server.scheduler.clients import register
 from awe_server.scheduler.submit import submit_job
 from shared_models.ids import JobId, TaskId
@@ -18,6 +18,8 @@ from shared_models.parse import parse_job_document
 from tests.support.eventually import eventually
 from tests.support.staged import stage_path
 from tests.unit.runtime.workshop import CLIENT, Workshop
+
+new_id = Uuids()
 
 
 async def stream(content: bytes) -> AsyncIterator[bytes]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from awe_server.app import new_id
 from awe_server.runtime.duties import BackgroundDuties
+from awe_server.runtime.random_ids import Uuids
 from awe_server.scheduler.state import DeletePlaces
 from tests.support.http_files import HttpFiles
 from tests.unit.runtime.site import SharedSite, Site
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_what_a_host_tells_one_job_is_not_sent_with_the_requests_of_another(tmp_path: Path) -> None:
     site = Site(tmp_path)
     duties = BackgroundDuties(
-        site.engine, site.nodes, tmp_path / "nodes", tmp_path / "logs", new_id, site.fatal.append
+        site.engine, site.nodes, tmp_path / "nodes", tmp_path / "logs", Uuids(), site.fatal.append
     )
     (tmp_path / "web").mkdir()
     with HttpFiles(tmp_path / "web") as files:

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from awe_server.app import new_id
 from awe_server.data.nodes import NodeStore
 from awe_server.runtime.deletions import PREFIX
 from awe_server.runtime.effects import MAX_LOOKS, Effects
 from awe_server.runtime.folder_mark import WrongFolder
+from awe_server.runtime.random_ids import Uuids
 from awe_server.scheduler.jobs import recompute_job, resume_job
 from awe_server.scheduler.state import DeletePlaces, PrepareTask
 from awe_server.store.base import Delete, Put, Query
@@ -166,7 +166,7 @@ async def test_files_that_ask_for_it_are_gone_when_the_job_has_completed(site: S
 
 @pytest.mark.parametrize("kind", ["unknown", "empty"])
 async def test_a_missing_input_suspends_the_job_with_the_reason(site: Site, kind: str) -> None:
-    node = new_id() if kind == "unknown" else str((await site.nodes.create(None))["id"])
+    node = Uuids()() if kind == "unknown" else str((await site.nodes.create(None))["id"])
     job_id = await site.submit(reads(node))
     shown = await site.until(job_id, "suspend")
     reason = "does not exist" if kind == "unknown" else "has no file yet"

@@ -91,12 +91,14 @@ class Committer(Generic[A]):
         *,
         take: Callable[[], Batch[A]],
         applied: Callable[[Batch[A]], None],
+        answered: Callable[[Batch[A]], None],
         fatal: Callable[[BaseException], None],
         commit_wait_s: float,
     ) -> None:
         self._store = store
         self._take = take
         self._applied = applied
+        self._answered = answered  #: for what nobody waits for
         self._fatal = fatal
         self._commit_wait_s = commit_wait_s
         self._dirty = False
@@ -203,6 +205,7 @@ class Committer(Generic[A]):
         reach("before-reply")
         self._flying.release()
         self._flying = None
+        asyncio.get_running_loop().call_soon(self._answered, batch)  # behind those who were released
 
     async def _try(self, ops: Sequence[Operation]) -> bool:
         try:

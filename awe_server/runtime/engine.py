@@ -93,6 +93,7 @@ class Engine(JobDocuments):
             store,
             take=self._take,
             applied=self._applied,
+            answered=_log_facts,
             fatal=fatal,
             commit_wait_s=settings.commit_wait_s,
         )
@@ -257,9 +258,6 @@ class Engine(JobDocuments):
         now_s = self.clock.monotonic()
         for changes in batch.after:
             self.events.publish(changes.events)
-            for event in changes.events:
-                if event.code in LOGGED:
-                    log_fact(event.code, event.fields)
             self.waiters.revised(changes.revised)
             self.waiters.appeared(changes.work)
             self.waiters.tell(changes.told)
@@ -412,3 +410,10 @@ class Engine(JobDocuments):
             log.error("not_everything_written", extra={"reason": self.store_trouble})
         except StoreUnavailable as exc:
             log.error("not_everything_written", extra={"reason": exc.message})
+
+
+def _log_facts(batch: Batch[Changes]) -> None:
+    for changes in batch.after:
+        for event in changes.events:
+            if event.code in LOGGED:
+                log_fact(event.code, event.fields)

@@ -24,11 +24,14 @@ class Bench:
         self.store = FaultyStore()
         self.marked: list[Operation] = []
         self.applied: list[Batch[str]] = []
+        self.heard: list[str] = []  #: who was answered
+        self.told: list[Any] = []  #: batches applied, and who was answered, when a batch was called answered
         self.fatal: list[BaseException] = []
         self.committer: Committer[str] = Committer(
             self.store,
             take=self.take,
             applied=self.applied.append,
+            answered=lambda batch: self.told.append((list(self.applied), list(self.heard))),
             fatal=self.fatal.append,
             commit_wait_s=commit_wait_s,
         )
@@ -44,6 +47,7 @@ class Bench:
     async def change(self, id: str) -> None:
         self.mark(id)
         await self.committer.settled()
+        self.heard.append(id)
 
 
 @pytest.fixture
@@ -54,6 +58,12 @@ async def bench() -> AsyncIterator[Bench]:
     yield bench
     runner.cancel()
     await asyncio.gather(runner, return_exceptions=True)
+
+
+async def test_what_nobody_waits_for_comes_after_the_answers(bench: Bench) -> None:
+    await asyncio.gather(bench.change("a"), bench.change("b"))
+    await eventually(lambda: bool(bench.told))
+    assert bench.told == [(bench.applied, ["a", "b"])]
 
 
 async def test_all_changes_of_one_moment_are_one_transaction(bench: Bench) -> None:

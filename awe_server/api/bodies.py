@@ -136,7 +136,15 @@ def _bounded(size: int, limit: int) -> None:
 
 async def whole(request: Request, limit: int) -> bytes:
     """Read the body into memory; raises as `stream` does."""
-    return b"".join([chunk async for chunk in stream(request, limit)])
+    connection = bypass_of(request.scope)
+    if connection is None or not connection.has_all:
+        return b"".join([chunk async for chunk in stream(request, limit)])
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise SenderGone
+    body: bytes = message["body"]
+    _bounded(len(body), limit)
+    return body
 
 
 def parse_json(raw: bytes, what: str) -> Any:

@@ -6,7 +6,6 @@ whatever is written in another way.
 """
 
 from fastapi import FastAPI
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -67,7 +66,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_middleware(Front, names=names, in_doubt=in_doubt)
     errors.install(app)
     app.router.routes.insert(0, Route("/client/{client_id}/exchange", exchange.serve, methods=["POST"]))
-    app.fast = Front(ExceptionMiddleware(fast.serve, app.exception_handlers), names, in_doubt)
+    app.fast = Front(fast.serve, names, in_doubt)
     for module in _ROUTERS:
         app.include_router(module.router)
     docs.install(app)

@@ -93,6 +93,11 @@ class Bypass:
         assert cycle is not None
         return cycle
 
+    @property
+    def has_all(self) -> bool:
+        """Whether a request's body is there to its end."""
+        return not self.cycle.more_body
+
     def is_worth_it(self, left: int) -> bool:
         """Whether of a request's body, of which `left` bytes were not taken, enough is still on the line."""
         return left - len(self.cycle.body) >= LARGE_BYTES and not self.cycle.disconnected

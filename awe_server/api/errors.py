@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -27,11 +28,16 @@ _CLIENT_CLOSED = 499
 
 def install(app: FastAPI) -> None:
     """Give an application the one way to answer errors."""
-    app.add_exception_handler(AweError, _awe_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Stalled, _stalled)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+
+
+async def answered(request: Request, exc: Exception) -> Response:
+    """What an application would answer to an error of a route. Raises a surprise again."""
+    for kind in type(exc).__mro__:
+        if kind in _HANDLERS:
+            return await _HANDLERS[kind](request, exc)
+    raise exc
 
 
 async def _awe_error(request: Request, exc: Exception) -> Response:
@@ -80,3 +86,12 @@ def incident(scope: Scope, exc: Exception) -> Response:
     return refusal(
         500, [f"Something went wrong inside the server; incident {number}"], "internal", incident=number
     )
+
+
+_HANDLERS: dict[type, Callable[[Request, Exception], Awaitable[Response]]] = {
+    AweError: _awe_error,
+    RequestValidationError: _invalid,
+    HTTPException: _framework,
+    ClientDisconnect: _gone,
+    Stalled: _stalled,
+}

@@ -173,16 +173,24 @@ async def get_job(
             "perf": job_look.perf,
         }
         return ok(await faces[face](services, job))
-    left = await job_look.wait(engine, job_id, query.wait_s, query.revision) if query.wait_s else None
+    return await _look(services, job_id, query.wait_s, query.revision, base_url)
+
+
+async def _look(
+    services: Services, job_id: JobId, wait_s: float | None, revision: int | None, base_url: str
+) -> Response:
+    engine = services.engine
+    left = await job_look.wait(engine, job_id, wait_s, revision) if wait_s else None
     return await _job(services, await engine.job_documents(job_id, left), base_url)
 
 
 async def serve_job(request: Request) -> Response:
     """The same, without FastAPI, and without flags."""
     services, caller = await services_when_ready(request), await who(request)
-    query = JobParameters.model_validate(dict(request.query_params))
-    job_id = JobId(request.path_params["job_id"])
-    return await get_job(request, job_id, services, caller, await base_url(request), query)
+    given = request.path_params
+    job_id = JobId(given["job_id"])
+    policy.allow(caller, Right.READ, await services.engine.job_head(job_id))
+    return await _look(services, job_id, given["wait_s"], given["revision"], await base_url(request))
 
 
 class JobVerbs(Parameters):

@@ -15,7 +15,7 @@ from awe_server.data.scan import Malformed, Scanner, grouped, scan, starts
 from awe_server.data.scan_fastq import FastqScanner
 from awe_server.data.scan_lines import FastaScanner, LineScanner, SamScanner, TextScanner
 from awe_server.data.sources.facts import Place
-from shared_models.errors import InvalidData, NotCuttable
+from shared_models.errors import AweError, InvalidData, NotCuttable
 
 SCANNED_KINDS = ("line", "record", "chunkrecord")
 
@@ -72,6 +72,17 @@ def build_index(
     except (OSError, MemoryError, UnitsDoNotCover) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise Unreadable(file=name, reason=reason or "not enough memory to index it") from exc
+
+
+def build_ahead(blob: Path) -> IndexFact | None:
+    """The index `chunkrecord` of reads, if windows are enough; else None: who asks for it hears why."""
+    try:
+        with FileSource(blob) as source:
+            if detect(source.read_at(0, HEAD_BYTES)) is not Format.FASTQ:  # others may need very wide windows
+                return None
+        return build_index(blob, "chunkrecord", blob.name, may_scan=False)
+    except (Unclear, Uncuttable, AweError, OSError):
+        return None
 
 
 def _opened(blob: Path, place: Place | None) -> AbstractContextManager[Source]:

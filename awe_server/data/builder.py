@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from awe_server.data.build import SCANNED_KINDS, build_index
+from awe_server.data.build import SCANNED_KINDS, build_ahead, build_index
 from awe_server.data.indexes import unfinished
 from awe_server.data.ports import IndexFact, Unreadable
 from awe_server.data.records import Unclear
@@ -32,8 +32,10 @@ from shared_models.limits import MIB
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = MIB // 2  #: smaller files are scanned in a thread: that is over before a process has started
-#: So much is cut in a thread where windows of it are enough: a fiftieth of a second of CPU for each gigabyte.
-WINDOWED_BYTES = 2048 * MIB
+#: So much is cut in a thread where windows of it are enough: a hundredth of a second of CPU per gigabyte.
+WINDOWED_BYTES = 8192 * MIB
+#: Reads of so much are cut when they come: little beside that, and nobody who wants parts waits for it.
+AHEAD_BYTES = 128 * MIB
 PROCESSES = 2
 FOREIGN_PROCESSES = 8  #: they wait for other hosts most of the time
 END_S = 2.0  #: how long a scan may take to end by itself, and again when it was killed
@@ -69,6 +71,10 @@ class IndexBuilder:
                 return await to_thread.run_sync(windows)
         async with self._free:
             return await self._insist(blob, kind, name)
+
+    async def build_ahead(self, blob: Path, size: int) -> IndexFact | None:
+        """The index that a file just received is most likely asked for; None = there is none for now."""
+        return await to_thread.run_sync(build_ahead, blob) if size >= AHEAD_BYTES else None
 
     async def build_foreign(self, blob: Path, kind: str, name: str, place: Place) -> IndexFact:
         """Build the index of what is at another place, as if it lay in `blob`; always in a process.

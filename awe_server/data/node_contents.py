@@ -27,7 +27,7 @@ class Received:
     blob: str
     fact: FileFact
     name: str = ""  #: of the node it was copied from
-    indexes: dict[str, Any] = field(default_factory=dict)  #: that came along, with their files
+    indexes: dict[str, Any] = field(default_factory=dict)  #: that are there already, with their files
 
 
 class NodeContents(NodeSharing):
@@ -74,9 +74,8 @@ class NodeContents(NodeSharing):
             return target
 
         writer = self._blobs.writer(blob)
-        return Received(
-            node_id, blob, await self._unfinished.receive(key, offset, stream, writer, place, None)
-        )
+        fact = await self._unfinished.receive(key, offset, stream, writer, place, None)
+        return await self._received(node_id, blob, fact)
 
     async def copy_data(self, node_id: str, source_id: str, *, indexes: bool = False) -> Document:
         """Give a node the content of another one, and its indexes if asked, without copying bytes."""
@@ -90,7 +89,13 @@ class NodeContents(NodeSharing):
         """Take in a file for a node, or for a new one; no node changes."""
         node_id = node_id or self._new_id()
         await to_thread.run_sync(self._blobs.require, expected_bytes)
-        return Received(node_id, *await self._blobs.add(stream, node_id))
+        return await self._received(node_id, *await self._blobs.add(stream, node_id))
+
+    async def _received(self, node_id: str, blob: str, fact: FileFact) -> Received:
+        """A file, with the index that it is given at once, if it is."""
+        index = await self._builder.build_ahead(self._blobs.path(blob), fact.size)
+        known = {} if index is None else {index.kind: docs.index_entry(index, fact.size, self._wall())}
+        return Received(node_id, blob, fact, indexes=known)
 
     async def receive_copy(self, source_id: str, node_id: str = "", *, indexes: bool = False) -> Received:
         """Take the content of a node for another or a new one. Raises NodeNotFound, NoFile."""

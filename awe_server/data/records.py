@@ -19,7 +19,8 @@ from awe_server.data.formats import SAM_FIELDS, Format, is_sequence
 from shared_models.limits import MIB
 
 CHUNK_BYTES = MIB  #: what a unit of the index `chunkrecord` holds at most, unless one record is larger
-WINDOW_BYTES = 2 * 1024  #: to begin with: what does not show there is looked for in wider ones
+#: To begin with, then as the records seen so far need: what does not show there is looked for in wider ones.
+WINDOW_BYTES = 2 * 1024
 MAX_WINDOW_BYTES = 2 * MIB  #: larger records are left to a scan, whose memory is flat
 VERIFIED_RECORDS = 3
 
@@ -159,6 +160,7 @@ class FastqCutter:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._before = self._after = WINDOW_BYTES  #: of a cut, to look at
         self._first = self._chain(0, 0)[0]
         if self._source.read_at(0, self._first).strip(b"\r\n"):
             raise Unclear
@@ -171,7 +173,7 @@ class FastqCutter:
     def last_start(self, low: int, high: int) -> int | None:
         """The last record start in (low, high], or None."""
         low = max(low, self._first)
-        window = WINDOW_BYTES
+        window = self._before
         while low < high:
             begin = max(low + 1, high - window + 1)
             starts = [start for start in self._chain(begin, high) if start <= high]
@@ -186,14 +188,21 @@ class FastqCutter:
         """Verify every record of the last unit, to the last byte."""
         self._chain(unit_start, self._source.size)
 
+    def _learn(self, starts: list[int]) -> None:
+        """The next records are as long as these, mostly."""
+        if records := len(starts) - 1:
+            length = (starts[-1] - starts[0]) // records
+            self._before, self._after = 2 * length, 5 * length // 2
+
     def _chain(self, begin: int, until: int) -> list[int]:
         """Verified starts from the first one at or after `begin` to the first one past `until`."""
-        window = WINDOW_BYTES + until - begin
+        window = self._after + until - begin
         lead = 1 if begin else 0
         while True:
             data = self._source.read_at(begin - lead, window)
             starts = _verified(data, begin - lead, lead, until, self._source.size)
             if starts is not None:
+                self._learn(starts)
                 return starts
             if window > MAX_WINDOW_BYTES:
                 raise Unclear

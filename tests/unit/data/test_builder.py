@@ -65,6 +65,40 @@ async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str
     assert locate_in(await nodes.ready(document, kind), f"1-{fact.total_units}") == (0, len(data))
 
 
+async def test_large_reads_are_cut_when_they_come(
+    nodes: NodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder_module, "AHEAD_BYTES", len(LARGE))
+    created = await nodes.create(stream(LARGE))
+    assert created["indexes"].keys() == {"size", "chunkrecord"}
+    monkeypatch.setattr(builder_module, "build_index", None)  # nobody builds it again
+    assert await nodes.build_index("node-1", "chunkrecord") == IndexFact("chunkrecord", 3, "fastq")
+    assert locate_in(await nodes.ready(created, "chunkrecord"), "1-3") == (0, len(LARGE))
+    replaced = await nodes.upload("node-1", stream(LARGE, READS), offset=0)
+    assert replaced["indexes"]["chunkrecord"]["total_units"] == 3
+    assert locate_in(await nodes.ready(replaced, "chunkrecord"), "1-3") == (0, len(LARGE + READS))
+    assert len(_index_files(tmp_path)) == 1
+    assert "chunkrecord" not in (await nodes.upload("node-1", stream(READS)))["indexes"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        LARGE + b"@r\nACGT\n+\nII",
+        b"@w\nAC\nGT\n+\n@I\n+I\n" * 90_000,
+        b">r\nACGT\n" * 200_000,
+        b"\0" * len(LARGE),
+    ],
+    ids=["truncated", "wrapped", "fasta", "binary"],
+)
+async def test_what_windows_do_not_show_is_left_to_who_asks_for_it(
+    nodes: NodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(builder_module, "AHEAD_BYTES", 1)
+    assert (await nodes.create(stream(data)))["indexes"].keys() == {"size"}
+    assert not _index_files(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["record", "chunkrecord"])
 @pytest.mark.parametrize("copies", [1, 30])
 async def test_F_02_a_truncated_file_is_refused_with_name_record_and_line(

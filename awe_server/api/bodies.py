@@ -1,7 +1,7 @@
 """Request bodies: bounded in bytes and in how long they may stall."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from awe_server.api.connection import bypass_of
 from awe_server.api.params import plain_count
-from awe_server.data.ports import Buffer, Cut
+from awe_server.data.ports import Cut, Sink
 from awe_server.data.sockets import STEP_BYTES, Socket, in_thread
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
 from shared_models.strict_json import read_json
@@ -86,22 +86,22 @@ class Body:
         bypass = self._bypass
         return bypass is not None and not self._back and bypass.is_worth_it(self._length - self._seen)
 
-    async def passing(self, write: Callable[[Buffer], object]) -> AsyncIterator[int]:
-        """Give the rest to `write`, in threads, past the event loop; yields how many bytes at a time.
+    async def passing(self, sink: Sink) -> AsyncIterator[int]:
+        """Give the rest to `sink`, in threads, past the event loop; yields how many bytes at a time.
 
-        Raises Stalled and SenderGone, and what `write` raises.
+        Raises Stalled and SenderGone, and what `sink` raises.
         """
         assert self._bypass is not None
         left = self._length - self._seen
         with self._bypass.receiving(left) as (here, line):
             if here:
-                await in_thread(partial(write, here))
+                await in_thread(partial(sink.write, here))
                 yield len(here)
             left -= len(here)
             if line is None:
                 raise SenderGone
             while left:
-                count, is_open = await in_thread(partial(line.receive, min(left, STEP_BYTES), write))
+                count, is_open = await in_thread(partial(line.receive, min(left, STEP_BYTES), sink))
                 left -= count
                 if count:
                     yield count

@@ -65,7 +65,20 @@ class Writer:
     def write(self, data: Buffer) -> None:
         """Append bytes. Raises NoSpace before the disk is full, QuotaExceeded before the quota is passed."""
         with self._lock:
+            try:
+                self._write(data)
+            finally:
+                self._hashes.settle()
+
+    def begin(self, data: Buffer) -> None:
+        """As `write`, and hash them meanwhile: until the next call has returned they must not change."""
+        with self._lock:
             self._write(data)
+
+    def settle(self) -> None:
+        """Return when what was begun is hashed."""
+        with self._lock:
+            self._hashes.settle()
 
     def finish(
         self, data: bytes, place: Callable[[FileFact], Path], check: Callable[[], object] | None = None
@@ -115,10 +128,10 @@ class Writer:
                 self._open()
             if self._floor_bytes and free_bytes(self._folder) - len(data) < self._floor_bytes:
                 raise NoSpace
+            self._hashes.begin(data)
             view = memoryview(data)
-            with self._hashes.taking(data):
-                while view:
-                    view = view[os.write(self._descriptor, view) :]
+            while view:
+                view = view[os.write(self._descriptor, view) :]
         self._size += len(data)
         if self._size - self._started >= WRITEBACK_BYTES:
             start_writing(self._descriptor, self._started, self._size - self._started)
@@ -156,7 +169,7 @@ class Intake:
                 await self.flush()
             if isinstance(stream, Passing) and stream.can_pass:
                 await self.flush()
-                async for count in stream.passing(self._writer.write):
+                async for count in stream.passing(self._writer):
                     self.received += count
 
     async def flush(self) -> None:

@@ -1,6 +1,6 @@
 """What this room needs from others, and the facts it hands back."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -43,6 +43,19 @@ class IndexFact:
 Buffer = bytes | memoryview
 
 
+class Sink(Protocol):
+    """Takes in the bytes of a file; blocking, in threads, from one at a time."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take bytes; they may change afterwards."""
+
+    def begin(self, data: Buffer, /) -> object:
+        """Take bytes; they must not change before the next call of any of these has returned."""
+
+    def settle(self) -> object:
+        """Return when what was taken may change."""
+
+
 @runtime_checkable
 class Passing(Protocol):
     """A stream that can be written where it comes from, without handing its bytes around."""
@@ -51,8 +64,8 @@ class Passing(Protocol):
     def can_pass(self) -> bool:
         """Whether it can now, and it is worth it."""
 
-    def passing(self, write: Callable[[Buffer], object], /) -> AsyncIterator[int]:
-        """Give the rest to `write`, which is called in threads; yields how many bytes at a time."""
+    def passing(self, sink: Sink, /) -> AsyncIterator[int]:
+        """Give the rest to `sink`, in threads; yields how many bytes at a time."""
 
 
 class Cut(Exception):

@@ -12,10 +12,12 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from typing import TypeVar
 
 import anyio
 
+from awe_server.data.ports import Sink
 from shared_models.limits import MIB
 
 BLOCK_BYTES = MIB  #: what is written and hashed at once
@@ -69,22 +71,26 @@ class Socket:
         loop = asyncio.get_running_loop()
         await _told(loop.add_writer, loop.remove_writer, self._socket.fileno())
 
-    def receive(self, most: int, write: Callable[[memoryview], object]) -> tuple[int, bool]:
-        """Give up to `most` bytes to `write`, in blocks: how many; and whether the sender is still there.
+    def receive(self, most: int, sink: Sink) -> tuple[int, bool]:
+        """Give up to `most` bytes to `sink`, in blocks: how many; and whether the sender is still there.
 
-        Blocking, in a thread. Raises what `write` raises.
+        While the sink is still busy with one block, the next one is filled.
+        Blocking, in a thread. Raises what the sink raises.
         """
         with self._busy:
-            moved, block = 0, _block()
-            while moved < most:
-                wanted = block[: most - moved]
-                came, is_open = self._fill(wanted)
-                if came:
-                    write(wanted[:came])
-                    moved += came
-                if came < len(wanted):
-                    return moved, is_open
-            return moved, True
+            moved, is_open, blocks = 0, True, cycle(_blocks())
+            try:
+                while moved < most:
+                    wanted = next(blocks)[: most - moved]
+                    came, is_open = self._fill(wanted)
+                    if came:
+                        sink.begin(wanted[:came])
+                        moved += came
+                    if came < len(wanted):
+                        break
+            finally:
+                sink.settle()
+            return moved, is_open
 
     def _fill(self, block: memoryview) -> tuple[int, bool]:
         """Bytes from the line until the block is full, or none came for a moment."""
@@ -126,12 +132,12 @@ class Socket:
             return sent
 
 
-def _block() -> memoryview:
+def _blocks() -> tuple[memoryview, memoryview]:
     """The thread's own."""
-    if not hasattr(_buffers, "block"):
-        _buffers.block = memoryview(bytearray(BLOCK_BYTES))
-    block: memoryview = _buffers.block
-    return block
+    if not hasattr(_buffers, "blocks"):
+        _buffers.blocks = memoryview(bytearray(BLOCK_BYTES)), memoryview(bytearray(BLOCK_BYTES))
+    blocks: tuple[memoryview, memoryview] = _buffers.blocks
+    return blocks
 
 
 def _wait(descriptor: int, event: int) -> bool:

@@ -30,6 +30,7 @@ from awe_server.store.documents import decode_document, encode
 from awe_server.store.errors import StoreCorrupt
 from awe_server.store.query import distinct_values, group_name
 from awe_server.store.sqlite_place import Place
+from awe_server.store.sqlite_wal import WalRoom
 from awe_server.store.waiting import Waiting
 from awe_server.store.work_thread import WorkThread
 from shared_models.errors import StoreUnavailable
@@ -91,6 +92,7 @@ class SqliteStore:
         self.name = f"sqlite:{self._path}"
         self._lock: int | None = None
         self._place: Place | None = None
+        self._room: WalRoom | None = None
         self._writer: _Connection | None = None
         self._lookups: _Connection | None = None
         self._queries: _Connection | None = None
@@ -144,6 +146,7 @@ class SqliteStore:
         self._writer = _Connection(self._path, read_only=False)
         await self._writer.run("open", _set_up_writer)
         self._place.begin()
+        self._room = WalRoom(self._wal)
         self._lookups = _Connection(self._path, read_only=True)
         self._queries = _Connection(self._path, read_only=True)
 
@@ -164,6 +167,9 @@ class SqliteStore:
             with contextlib.suppress(StoreUnavailable, StoreCorrupt):
                 await writer.run("checkpoint", _empty_wal)
             await writer.close()
+        if self._room is not None:
+            self._room.close()
+            self._room = None
         place, self._place = self._place, None
         if place is not None:
             place.close(sqlite_file.drop_lock)
@@ -183,6 +189,8 @@ class SqliteStore:
 
     def _apply(self, db: sqlite3.Connection, steps: list[Step]) -> None:
         db.execute("BEGIN IMMEDIATE")
+        if self._room is not None:
+            self._room.write_some()
         first, *others = steps
         db.executemany(*first)
         reach("inside-commit")

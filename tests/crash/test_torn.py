@@ -22,10 +22,9 @@ from tests.crash.documents import plain
 from tests.support import tally
 from tests.support.env import AweEnv, Process
 from tests.support.eventually import eventually_sync
+from tests.support.wal import FRAME_HEADER_BYTES, HEADER_BYTES, frame_bytes, used_bytes
 
 TASKS = 3
-WAL_HEADER_BYTES = 32
-FRAME_HEADER_BYTES = 24
 MOST_FRAMES = 150  #: that are tried; of a longer log every second, third … one
 
 
@@ -42,15 +41,14 @@ def killed(env: AweEnv) -> list[str]:
     return acknowledged
 
 
-def cuts(wal: Path, database: Path) -> list[int]:
+def cuts(wal: Path) -> list[int]:
     """Lengths of the log: at the border of each frame, and somewhere inside it."""
-    page_bytes = int.from_bytes(database.read_bytes()[16:18], "big")
-    frame_bytes = FRAME_HEADER_BYTES + page_bytes
-    count = (wal.stat().st_size - WAL_HEADER_BYTES) // frame_bytes
-    found = [0, WAL_HEADER_BYTES - 1]
+    frame = frame_bytes(wal)
+    count = (used_bytes(wal) - HEADER_BYTES) // frame
+    found = [0, HEADER_BYTES - 1]
     for number in range(0, count, count // MOST_FRAMES + 1):
-        border = WAL_HEADER_BYTES + number * frame_bytes
-        found += [border, border + (7, FRAME_HEADER_BYTES, frame_bytes // 2, frame_bytes - 1)[number % 4]]
+        border = HEADER_BYTES + number * frame
+        found += [border, border + (7, FRAME_HEADER_BYTES, frame // 2, frame - 1)[number % 4]]
     return found
 
 
@@ -61,7 +59,7 @@ async def test_a_log_of_commits_that_ends_anywhere_gives_the_start_of_what_was_t
 ) -> None:
     database, wal = (env.server.data / name for name in ("awe.sqlite", "awe.sqlite-wal"))
     lengths = set[int]()
-    for length in [*cuts(wal, database), wal.stat().st_size]:
+    for length in [*cuts(wal), wal.stat().st_size]:
         folder = tmp_path / "cut"
         folder.mkdir()
         shutil.copy(database, folder)
@@ -98,7 +96,7 @@ async def _assert_prefix(folder: Path, acknowledged: list[str]) -> int:
 def test_a_server_starts_with_what_a_cut_log_still_says(env: AweEnv, killed: list[str], keep: float) -> None:
     wal = env.server.data / "awe.sqlite-wal"
     env.forget()  # what was acknowledged is cut off
-    os.truncate(wal, int(wal.stat().st_size * keep))
+    os.truncate(wal, int(used_bytes(wal) * keep))
     tally.count("fault log of commits cut")
     env.server.start()
     jobs = {job["id"]: job for job in env.data("GET", "/job?limit=1000")}

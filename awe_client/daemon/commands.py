@@ -15,8 +15,8 @@ from awe_client.daemon.container import LABEL, Boxed
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
-from awe_client.daemon.executor import CommandSpec, ExecutorPool, Told
-from awe_client.daemon.frames import Size
+from awe_client.daemon.executor import ExecutorPool, Told
+from awe_client.daemon.frames import CommandSpec, Size
 from awe_client.daemon.holding import Holding
 from awe_client.daemon.live_logs import LiveLogs
 from awe_client.daemon.outcome import CommandEnd, Failure, SpawnRefusal
@@ -177,8 +177,7 @@ class Commands:
             user=f"{os.geteuid()}:{os.getegid()}",
         )
         start = self._containers.launch(box, holding.image)
-        return replace(
-            spec,
+        return spec._replace(
             argv=[as_bytes(word) for word in start.words],
             env=encode(start.env),
             cleanup=[as_bytes(word) for word in start.cleanup],

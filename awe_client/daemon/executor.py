@@ -12,13 +12,12 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.cgroup import ControlGroup
-from awe_client.daemon.frames import Size, frame_of, take_messages
+from awe_client.daemon.frames import CommandSpec, Size, frame_of, take_messages
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
 from awe_client.daemon.own_threads import OwnThreads
@@ -78,29 +77,6 @@ class _Handed(NamedTuple):
 
 def _nothing() -> None:
     """One that starts at once begins when it is handed over."""
-
-
-@dataclass(slots=True, frozen=True)
-class CommandSpec:
-    """Everything an executor needs to know to run one command. Names of logs are relative to `cwd`."""
-
-    argv: list[bytes]
-    env: dict[bytes, bytes]
-    cwd: bytes
-    make_dir: bool  #: the directory does not exist yet
-    stdin: bytes | None
-    stdout: bytes
-    stderr: bytes
-    time_limit_s: float
-    grace_s: float
-    tail_bytes: int
-    tidy: bool  #: remove the directory after success, if it holds nothing but short logs
-    cleanup: list[bytes] = field(default_factory=list)  #: a command that removes what outlives its processes
-    memory_limit_bytes: int = 0  #: for all its processes together; 0 = none, or somebody else sees to it
-
-    def message(self) -> dict[str, Any]:
-        """As the executor reads it."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class ExecutorPool:
@@ -382,12 +358,12 @@ class _Helper(asyncio.Protocol):
     def run(self, key: int, spec: CommandSpec, handed: _Handed) -> None:
         self.commands[key] = handed
         self._sizes[handed.size] += 1
-        self.send(("run", key, spec.message(), handed.size))
+        self.send(("run", key, tuple(spec), handed.size))
 
     def line_up(self, key: int, spec: CommandSpec, handed: _Handed) -> None:
         self._lined[key] = handed
         self._sizes[handed.size] += 1
-        self.send(("next", key, spec.message(), handed.size))
+        self.send(("next", key, tuple(spec), handed.size))
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Queue a message; those of one turn of the loop leave as one frame."""
@@ -411,7 +387,7 @@ class _Helper(asyncio.Protocol):
             if kind == "returned":
                 self._returned(key)
             elif key in self.commands:
-                self._over(key, CommandEnd(**facts) if kind == "ended" else SpawnRefusal(**facts))
+                self._over(key, CommandEnd(*facts) if kind == "ended" else SpawnRefusal(*facts))
 
     def _begins(self, key: int) -> None:
         """Before the end of the one in whose place it is: nobody else may be given that."""

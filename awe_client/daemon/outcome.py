@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(slots=True, frozen=True)
 class CommandEnd:
-    """What the executor saw of a command that ran."""
+    """What the executor saw of a command that ran, in the order in which it tells it."""
 
     exit_code: int | None
     signal: int | None
@@ -55,8 +55,8 @@ class CommandEnd:
     tidied: bool
     used_bytes: int = 0  #: what its processes used when we ended it for memory
     memory_limit_bytes: int = 0
-    spoilt: Failure | None = None  #: what it read was changed meanwhile
     disk_was_full: bool = False  #: at some moment while it ran; another attempt may have filled it
+    spoilt: Failure | None = None  #: what it read was changed meanwhile; no executor knows that
 
 
 @dataclass(slots=True, frozen=True)

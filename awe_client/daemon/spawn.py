@@ -5,6 +5,8 @@ import os
 import signal
 from typing import Any
 
+from awe_client.daemon.frames import CommandSpec
+
 #: The executor ignores these: whoever sends them to it must not end it before its commands.
 IGNORED = (
     signal.SIGINT,
@@ -13,9 +15,10 @@ IGNORED = (
     signal.SIGQUIT,
     signal.SIGUSR1,
     signal.SIGUSR2,
+    signal.SIGIO,
 )
-#: Python ignores SIGPIPE and SIGXFSZ and the executor handles SIGCHLD; a command starts with none of that.
-_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *IGNORED)
+#: Python ignores SIGPIPE and SIGXFSZ; a command starts with none of that.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, *IGNORED)
 _OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
@@ -28,7 +31,9 @@ class Refused(Exception):
 
     def __init__(self, stage: str, number: int, name: bytes) -> None:
         super().__init__(stage, number, name)
-        self.facts = {"stage": stage, "errno": number, "name": name}
+        self.stage = stage
+        self.errno = number
+        self.facts = (stage, number, name)  #: as outcome.SpawnRefusal has them
 
 
 def refused(stage: str, name: bytes, exc: OSError | ValueError) -> Refused:
@@ -44,30 +49,39 @@ class Spawner:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._no_input = (os.POSIX_SPAWN_DUP2, null, 0)
 
-    def spawn(self, spec: dict[str, Any]) -> int:
+    def spawn(self, spec: CommandSpec) -> int:
         """Start it in a session of its own, its streams in place; the process id. Raises Refused."""
-        name = spec["argv"][0]
+        name, path = spec.argv[0], spec.env.get(b"PATH", b"")
+        known = self._programs.get((name, path))
+        if known is not None:
+            try:
+                return self._start(known, spec)
+            except (OSError, ValueError):
+                del self._programs[name, path]  # it may have been moved
         try:
-            program = self._find(name, spec["env"].get(b"PATH", b""))
+            program = self._find(name, path)
         except (OSError, ValueError) as exc:
             raise refused("program", name, exc) from exc
         try:
-            return os.posix_spawn(
-                program,
-                spec["argv"],
-                spec["env"],
-                # Opened by the new process itself: that costs this one nothing.
-                file_actions=self._streams(spec),
-                setsid=True,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
+            return self._start(program, spec)
         except (OSError, ValueError) as exc:
             _require_streams(spec)
             raise refused("spawn", name, exc) from exc
 
-    def _streams(self, spec: dict[str, Any]) -> list[tuple[Any, ...]]:
-        stdin, stdout, stderr = spec["stdin"], spec["stdout"], spec["stderr"]
+    def _start(self, program: bytes, spec: CommandSpec) -> int:
+        return os.posix_spawn(
+            program,
+            spec.argv,
+            spec.env,
+            # Opened by the new process itself: that costs this one nothing.
+            file_actions=self._streams(spec),
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+
+    def _streams(self, spec: CommandSpec) -> list[tuple[Any, ...]]:
+        stdin, stdout, stderr = spec.stdin, spec.stdout, spec.stderr
         return [
             self._no_input if stdin is None else (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, stdout, _OPEN_LOG, 0o666),
@@ -80,9 +94,6 @@ class Spawner:
         """Look a program up on the command's PATH; a name with a slash is taken as it is."""
         if b"/" in name:
             return name
-        found = self._programs.get((name, path))
-        if found is not None and os.access(found, os.X_OK):
-            return found
         refusal = errno.ENOENT
         for folder in path.split(b":"):
             candidate = (folder or b".") + b"/" + name
@@ -94,11 +105,16 @@ class Spawner:
         raise OSError(refusal, os.strerror(refusal), name)
 
 
-def _require_streams(spec: dict[str, Any]) -> None:
+def _require_streams(spec: CommandSpec) -> None:
     """A process that could not be started does not say why: open its streams here. Raises Refused."""
-    for stream, flags in (("stdin", os.O_RDONLY), ("stdout", _OPEN_LOG), ("stderr", _OPEN_LOG)):
-        if spec[stream] is not None:
+    streams = (
+        ("stdin", spec.stdin, os.O_RDONLY),
+        ("stdout", spec.stdout, _OPEN_LOG),
+        ("stderr", spec.stderr, _OPEN_LOG),
+    )
+    for stream, name, flags in streams:
+        if name is not None:
             try:
-                os.close(os.open(spec[stream], flags | os.O_CLOEXEC, 0o666))
+                os.close(os.open(name, flags | os.O_CLOEXEC, 0o666))
             except (OSError, ValueError) as exc:
-                raise refused(stream, spec["argv"][0], exc) from exc
+                raise refused(stream, spec.argv[0], exc) from exc

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 
-from awe_client.daemon.executor import CommandSpec
+from awe_client.daemon.frames import CommandSpec
 from awe_client.daemon.identity import WorkRoot
 from tests.support.eventually import PATIENCE_S
 

@@ -220,7 +220,7 @@ async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
 
     def run(
         pool: executor.ExecutorPool,
-        spec: executor.CommandSpec,
+        spec: frames.CommandSpec,
         on_end: executor.OnEnd,
         size: frames.Size,
     ) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import resource
 import signal
 import socket
 import time
@@ -18,12 +19,13 @@ from awe_client.daemon import workshop as workshop_module
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.disk import DiskWatch
-from awe_client.daemon.executor import ONE_CORE, CommandSpec, ExecutorPool, Told
+from awe_client.daemon.executor import ONE_CORE, ExecutorPool, Told
 from awe_client.daemon.executor_main import Executor
-from awe_client.daemon.frames import Size
-from awe_client.daemon.fresh import FreshDirectories
+from awe_client.daemon.frames import CommandSpec, Size
+from awe_client.daemon.homes import Homes
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
+from awe_client.daemon.running import Command
 from awe_client.daemon.spawn import Refused
 from awe_client.daemon.workshop import Workshop
 from tests.support.eventually import eventually
@@ -121,6 +123,14 @@ async def test_one_that_has_begun_does_not_come_back_and_can_be_killed(bench: Be
     await bench.told(("b", "begins"), ("a", "exit 0"), ("b", "killed"))
 
 
+@pytest.mark.parametrize("name", ["CHLD", "IO", "CONT", "TERM"])
+async def test_a_command_that_signals_its_executor_without_end_can_be_killed(bench: Bench, name: str) -> None:
+    key = bench.run("a", f"touch ../on; while :; do kill -{name} $PPID; done")
+    await eventually((bench.root.attempts / "on").exists)
+    bench.pool.kill(key)
+    await bench.told(("a", "killed"))
+
+
 async def test_one_comes_back_where_nothing_runs(bench: Bench) -> None:
     bench.line_up("a", "exit 0")
     await bench.told(("a", "returned"))
@@ -172,18 +182,24 @@ async def test_nothing_is_lined_up_behind_commands_that_take_long_or_are_of_anot
 # --- in the executor itself ----------------------------------------------------------------------
 
 
+def plain_spec(folder: Path) -> CommandSpec:
+    return CommandSpec([b"x"], {}, os.fsencode(folder), False, None, b"o", b"e", 0.0, 0.2, 100, False)
+
+
+def ended_well(key: int, folder: Path) -> Command:
+    command = Command(key, plain_spec(folder), ONE_CORE, 1, time.monotonic())
+    command.end = 0, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return command
+
+
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[Executor]:
     """One that has two commands lined up."""
     ours, theirs = socket.socketpair()
     fd = Begun.new_file()
-    before = signal.set_wakeup_fd(-1)
-    fresh = FreshDirectories(os.fsencode(tmp_path / "fresh"))
-    executor = Executor(theirs, fresh, DiskWatch(tmp_path), Begun(fd))
-    signal.set_wakeup_fd(before)
+    executor = Executor(theirs, Homes(os.fsencode(tmp_path / "fresh")), DiskWatch(tmp_path), Begun(fd))
     for key in (2, 3):
-        spec = {"cwd": os.fsencode(tmp_path), "make_dir": False}
-        executor._lined[key] = (spec, ONE_CORE)
+        executor._lined[key] = (plain_spec(tmp_path), ONE_CORE)
     here = os.getcwd()
     yield executor
     os.chdir(here)
@@ -194,19 +210,22 @@ def executor(tmp_path: Path) -> Iterator[Executor]:
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_a_machine_short_of_something_gets_all_back(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch, number: int
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
 ) -> None:
     def refuse(_: Any) -> int:
         raise Refused("spawn", number, b"x")
 
     monkeypatch.setattr(executor._spawner, "spawn", refuse)
-    executor._over("ended", 1, {"disk_full": False}, ONE_CORE)
+    executor._end(ended_well(1, tmp_path), is_alone=True)
     told = [(kind, key, next_key) for kind, key, _, next_key in executor._outgoing]
     assert told == [("ended", 1, 2), ("returned", 3, 0), ("refused", 2, 0)]
 
 
-def test_a_full_disk_gets_all_back(executor: Executor) -> None:
-    executor._over("ended", 1, {"disk_full": True}, ONE_CORE)
+def test_a_full_disk_gets_all_back(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(executor._disk, "is_full", lambda: True)
+    executor._end(ended_well(1, tmp_path), is_alone=True)
     told = [(kind, key, next_key) for kind, key, _, next_key in executor._outgoing]
     assert told == [("returned", 3, 0), ("returned", 2, 0), ("ended", 1, 0)]
 
@@ -214,13 +233,13 @@ def test_a_full_disk_gets_all_back(executor: Executor) -> None:
 def test_ends_travel_together_only_while_nobody_waits_for_them(executor: Executor) -> None:
     sent: list[Any] = []
     executor._connection = type("", (), {"sendall": staticmethod(sent.append)})()  # type: ignore[assignment]
-    executor._tell("ended", 1, {}, 2)
+    executor._tell("ended", 1, (), 2)
     executor._send()
     assert not sent
-    executor._tell("ended", 2, {}, 0)
+    executor._tell("ended", 2, (), 0)
     executor._send()
     assert (len(sent), executor._outgoing) == (1, [])
-    executor._tell("ended", 3, {}, 4)
+    executor._tell("ended", 3, (), 4)
     executor._send_at = time.monotonic()
     executor._send()
     assert (len(sent), executor._outgoing) == (2, [])

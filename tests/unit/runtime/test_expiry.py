@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from awe_server.runtime import expiry as expiry_module
 from awe_server.runtime import node_removal, parts_removal
 from awe_server.runtime.expiry import Expiry
 from awe_server.runtime.parts_removal import PartsRemover
 from awe_server.scheduler.jobs import delete_job, set_expiration, suspend_job
 from awe_server.store.base import Collection, Document, Match, Operation, Page, Put, Query
+from awe_server.store.errors import StoreCorrupt
 from shared_models.errors import JobNotFound, StoreUnavailable
 from shared_models.ids import JobId
 from tests.support.eventually import eventually
@@ -303,6 +305,84 @@ async def test_what_a_torn_batch_left_of_a_job_goes_with_the_next_sweep(site: Si
     await sweep(site).once()
     assert await left(site, JobId("gone")) == {"jobs": 0, "tasks": 0, "workunits": 0, "nodes": 0}
     assert await left(site, kept) == {"jobs": 1, "tasks": 1, "workunits": 1, "nodes": 0}
+
+
+#: What somebody may have made of a task (or the expiration) of a job that has ended.
+ODD_TASKS: list[dict[str, Any]] = [{"_is_cut": None}, {"outputs": [7]}, {"outputs": 7}, {"generation": "x"}]
+
+
+@pytest.mark.parametrize("odd", ODD_TASKS, ids=str)
+async def test_X_10_a_job_whose_documents_make_no_sense_stays_and_holds_up_no_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(expiry_module, "PAGE", 1)
+    jobs = [await site.submit(task(outputs=[{"filename": "out.txt"}])) for _ in range(3)]
+    for job_id in jobs:
+        await site.until(job_id, "queued")
+        await site.engine.do(delete_job, job_id)
+        await expire(site, job_id)
+        site.hands.wall_s += 1
+    site.hands.wall_s += 61
+    _, (stored,) = await site.engine.job_documents(jobs[0])
+    changed = {key: value for key, value in {**stored, **odd}.items() if value is not None}
+    await site.engine.put(Put("tasks", changed))
+    assert await sweep(site).once() == 2
+    assert (await left(site, jobs[0]))["jobs"] == 1
+    [line] = [record.__dict__ for record in caplog.records if record.message == "document_skipped"]
+    assert (line["collection"], line["id"]) == ("jobs", jobs[0])
+    assert f"{jobs[0]}_0" in line["error"]
+
+
+async def test_X_10_a_document_that_cannot_be_read_holds_up_no_other_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that has expired nor what is left of one that is gone."""
+    job_id, other = await finished_job(site), await finished_job(site)
+    for id in (job_id, other):
+        await expire(site, id)
+    site.hands.wall_s += 61
+    for gone in ("gone-1", "gone-2"):
+        await site.engine.put(Put("tasks", {"id": f"{gone}_0", "jobid": gone}))
+    scan = site.engine.scan
+
+    async def damaged(collection: Collection, where: Sequence[Match] = ()) -> AsyncIterator[Document]:
+        if where and where[0].values[0] in (job_id, "gone-1"):
+            raise StoreCorrupt(path="/data/awe.db", detail="a document in it is not JSON")
+        async for document in scan(collection, where):
+            yield document
+
+    monkeypatch.setattr(site.engine, "scan", damaged)
+    assert await sweep(site).once() == 1
+    assert (await left(site, other))["jobs"] == 0
+    assert (await left(site, JobId("gone-2")))["tasks"] == 0
+    assert (await left(site, JobId("gone-1")))["tasks"] == 1
+
+
+async def test_X_10_owners_that_are_no_ids_end_no_sweep(site: Site) -> None:
+    await site.engine.put(Put("nodes", {"id": "a", "job": 7}), Put("nodes", {"id": "b", "job": True}))
+    await site.engine.put(Put("tasks", {"id": "gone_0", "jobid": "gone"}))
+    (site.root / "logs" / "\udcff").mkdir(parents=True)
+    await sweep(site).once()
+    assert (await left(site, JobId("gone")))["tasks"] == 0
+
+
+async def test_X_10_an_expiration_that_is_a_list_ends_no_sweep(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database finds it by what is in the list."""
+    job_id = await finished_job(site)
+    stored = await site.engine.get("jobs", job_id) or {}
+    odd = {**stored, "expiration": ["2001-01-01T00:00:00Z"]}
+    await site.engine.put(Put("jobs", odd))
+    find = site.engine.find
+
+    async def found(collection: Collection, query: Query) -> Page:
+        if collection == "jobs":
+            return Page([odd][query.offset :], 1)
+        return await find(collection, query)
+
+    monkeypatch.setattr(site.engine, "find", found)
+    assert await sweep(site).once() == 0
 
 
 async def test_leftovers_are_looked_for_at_the_start_and_then_hourly(site: Site) -> None:

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import anyio.to_thread
-
 from awe_client.daemon.workdir import NotInside, require_inside
 from awe_client.sdk.bodies import CHUNK_BYTES
+from awe_client.sdk.threads import to_its_end
 from shared_models.archives import Pattern, Places
 from shared_models.limits import MAX_MEMBER_DEPTH, MAX_MEMBERS
 from shared_models.tar_members import BLOCK_BYTES, END_MARK
@@ -79,7 +78,7 @@ class ArchiveBody:
         digest = hashlib.md5(usedforsecurity=False)
         chunks = pack(self._entries())
         sent = 0
-        while chunk := await anyio.to_thread.run_sync(_next, chunks, digest):
+        while chunk := await to_its_end(_next, chunks, digest):
             sent += len(chunk)
             if sent > self.size:
                 break

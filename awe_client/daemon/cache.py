@@ -236,7 +236,7 @@ class Cache:
         except BaseException:
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
-            await asyncio.shield(asyncio.to_thread(self._unlink, [fresh, entry.path]))
+            await asyncio.shield(file_work(self._unlink, [fresh, entry.path]))
             raise
         self._in_use += info.st_size - entry.size
         self._total += info.st_size - entry.size

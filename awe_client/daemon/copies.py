@@ -61,6 +61,12 @@ def link_file(source: Path, target: Path) -> None:
     part.rename(target)
 
 
+def remove_file(path: Path, before_removal: BeforeRemoval) -> None:
+    """Remove a file, if it is there."""
+    before_removal()
+    path.unlink(missing_ok=True)
+
+
 def copy_some(source: int, sink: int, offset: int, length: int) -> int:
     """Copy some bytes to the end of the file `sink`; returns how many, 0 at the source's end."""
     try:

@@ -24,6 +24,7 @@ from awe_client.daemon.servers import Servers
 from awe_client.daemon.spool import Spool
 from awe_client.daemon.work_disk import WorkDisk
 from awe_client.sdk.backoff import jittered_delay_s
+from awe_client.sdk.threads import file_work
 from shared_models.errors import AweError, BadRequest, ClientNotFound, StaleExchange, TooLarge
 from shared_models.limits import MAX_HOLDS, MAX_REPORTS
 from shared_models.messages import (
@@ -187,7 +188,8 @@ class ExchangeLoop:
                 await self._patience.wait(exc)
                 continue
             self._reached()
-            await asyncio.to_thread(self._root.adopt, client.id or self._root.client_id)
+            if client.id and client.id != self._root.client_id:
+                await file_work(self._root.adopt, client.id)
             if client.lease_s:
                 self._set_lease(client.lease_s)
             facts = {"client": self._root.client_id, "server": server.base_url}
@@ -213,7 +215,7 @@ class ExchangeLoop:
         noted_s = 0.0
         while noted_s != self._lease_s:
             noted_s = self._lease_s
-            await asyncio.to_thread(self._root.remember_lease_s, noted_s)
+            await file_work(self._root.remember_lease_s, noted_s)
 
     async def _lost_registration(self, exc: AweError) -> None:
         """The server does not know us, or knows another incarnation: register again, holding what we hold."""

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from awe_client.daemon.attempt import TaskSpec
 from awe_client.daemon.container import Engine, check_image
+from awe_client.daemon.copies import remove_file
 from awe_client.daemon.disk import BeforeRemoval
 from awe_client.daemon.engine import Called, Containers
 from awe_client.daemon.servers import Servers
 from awe_client.daemon.transfer import Sources, StepError
 from awe_client.sdk.download import known_of
+from awe_client.sdk.threads import file_work, to_its_end
 from shared_models.errors import AweError, InvalidDocument, ServerUnreachable
 from shared_models.states import FailureKind
 from shared_models.views import NodeView
@@ -98,8 +100,7 @@ class Images:
             try:
                 loaded = await self._call(engine, image, "load", "--input", str(archive))
             finally:
-                self._before_removal()
-                archive.unlink(missing_ok=True)
+                await to_its_end(remove_file, archive, self._before_removal)
             if not await self._has(engine, image):
                 await self._call(engine, image, "tag", _loaded_name(loaded.output), image)
             return
@@ -116,7 +117,7 @@ class Images:
         image = task.image
         source = image if "://" in image else f"docker://{image}"
         file = self._folder / f"{hashlib.sha256(source.encode()).hexdigest()}.sif"
-        if await asyncio.to_thread(file.exists):
+        if await file_work(file.exists):
             return str(file)
         part = file.with_suffix(".part")
         node = await self._node_with(task)
@@ -124,12 +125,11 @@ class Images:
         try:
             source = f"docker-archive:{archive}" if archive else source
             await self._call(engine, image, "build", "--force", str(part), source)
-            await asyncio.to_thread(part.rename, file)
+            await to_its_end(part.rename, file)
         finally:
             for leftover in (part, archive):
                 if leftover is not None:
-                    self._before_removal()
-                    leftover.unlink(missing_ok=True)
+                    await to_its_end(remove_file, leftover, self._before_removal)
         return str(file)
 
     async def _call(self, engine: Engine, image: str, *words: str) -> Called:

@@ -117,7 +117,7 @@ class Sources:
                 url, target, lambda: download.attempt(opener), on_progress, download, is_shock=is_shock
             )
         finally:
-            download.close()
+            await download.close()
 
     async def link(self, url: str, target: Path, wanted: Wanted) -> Path:
         """Make `target` a link to a shared file that is wanted whole; returns the file's own path.

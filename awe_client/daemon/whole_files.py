@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from awe_client.daemon.attempt import Attempt, Link
 from awe_client.daemon.cache import Cache, Cached, key_of
-from awe_client.daemon.copies import copy_file, in_thread, link_file
-from awe_client.daemon.disk import BeforeRemoval
+from awe_client.daemon.copies import copy_file, in_thread, link_file, remove_file
 from awe_client.daemon.outcome import Failure
 from awe_client.daemon.progress import Follower, Followers
 from awe_client.daemon.transfer import Sources, StepError, disk_error
@@ -74,7 +73,7 @@ class WholeFiles:
             await self._with_room(lambda: self._get(attempt, entry, target, follow))
             await read(target)
         finally:
-            await asyncio.shield(asyncio.to_thread(_remove, target, self._cache.disk.before_removal))
+            await asyncio.shield(file_work(remove_file, target, self._cache.disk.before_removal))
 
     async def spoilt(self, attempt: Attempt) -> Failure | None:
         """Say which file of the cache that a command had a link to is not what it was; None if all are."""
@@ -159,11 +158,6 @@ class WholeFiles:
             if not await self._cache.make_room(sys.maxsize):
                 raise
         return await bring()
-
-
-def _remove(path: Path, before_removal: BeforeRemoval) -> None:
-    before_removal()
-    path.unlink(missing_ok=True)
 
 
 def _spoilt(name: str, when: str) -> str:

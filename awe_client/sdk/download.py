@@ -108,13 +108,14 @@ class Download:
         on_progress: Progress | None = None,
         before_removal: Callable[[], object] = lambda: None,
     ) -> None:
-        """`before_removal` is called before what came is removed."""
+        """`before_removal` is called, in a thread, before what came is removed."""
         self._before_removal = before_removal
         self._target = target
         self._wanted = wanted
         self._on_progress = on_progress
         self._part = part_of(target)
         self._file: BinaryIO | None = None
+        self._is_stale = False  #: what is in the file was given up
         self.most = 0  #: bytes that were there at the best moment, also if they had to be given up
         self._restart()
 
@@ -124,10 +125,7 @@ class Download:
         self._total = self._wanted.length if self._wanted.length >= 0 else self._wanted.size
         self._digest = hashlib.md5(usedforsecurity=False)
         self._unpack = Gunzip() if self._wanted.gunzip else None
-        if self._file is not None:
-            self._before_removal()
-            self._file.seek(0)
-            self._file.truncate()
+        self._is_stale = self._file is not None
 
     def start_over(self) -> None:
         """Give up what is there: it turned out to be wrong."""
@@ -207,15 +205,25 @@ class Download:
         if 0 <= self._wanted.max_bytes < size:
             raise TooLarge(f"it has more than {self._wanted.max_bytes} bytes")
 
-    def _take(self, chunk: bytes) -> None:
+    def _emptied(self) -> BinaryIO:
+        """The part file, without what was given up."""
         assert self._file is not None
+        if self._is_stale:
+            self._before_removal()
+            self._file.seek(0)
+            self._file.truncate()
+            self._is_stale = False
+        return self._file
+
+    def _take(self, chunk: bytes) -> None:
         done = self._done + len(chunk)
         self._check_bound(done)
         if 0 <= self._total < done:
             raise DownloadCorrupt(f"the source gives more than the {self._total} bytes that were expected")
+        file = self._emptied()
         self._digest.update(chunk)
         for plain in (chunk,) if self._unpack is None else self._unpack.feed(chunk):
-            _write(self._file, plain)
+            _write(file, plain)
         self._done = done
         self.most = max(self.most, done)
 
@@ -227,20 +235,23 @@ class Download:
             raise DownloadCorrupt(f"checksum mismatch: md5 is {md5}, expected {wanted.md5}")
         if self._unpack is not None:
             self._unpack.check_whole()
-        assert self._file is not None
-        self._file.close()
+        self._emptied().close()
         os.rename(self._part, self._target)
         self._file = None
         return Downloaded(self._done, md5)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Remove what is unfinished."""
         if self._file is not None:
-            self._before_removal()
-            self._file.close()
-            self._file = None
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._part)
+            await to_its_end(self._remove)
+
+    def _remove(self) -> None:
+        assert self._file is not None
+        self._before_removal()
+        self._file.close()
+        self._file = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._part)
 
 
 def _write(file: BinaryIO, data: bytes) -> None:

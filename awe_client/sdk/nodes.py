@@ -193,7 +193,7 @@ class NodeCalls:
         try:
             return await self._patiently(download, _path(node_id) + "?download")
         finally:
-            download.close()
+            await download.close()
 
     async def _patiently(self, download: Download, path: str) -> Downloaded:
         attempt = most = 0

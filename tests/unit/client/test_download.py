@@ -1,6 +1,7 @@
 """Downloads take what was asked for, no more and no less, whatever a source answers."""
 # ruff: noqa: ASYNC240 — a look at a temporary folder blocks nobody here
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import repeat
@@ -58,7 +59,7 @@ async def test_an_answer_of_another_length_is_refused_before_a_byte_is_taken(
     with pytest.raises(error, match=says):
         await download.attempt(source)
     assert source.taken == 0
-    download.close()
+    await download.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +81,7 @@ async def test_an_answer_that_does_not_say_how_long_it_is_ends_where_it_should(
     allowed = max(wanted.length, wanted.size, wanted.max_bytes)
     assert source.taken <= allowed + MIB
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= allowed
-    download.close()
+    await download.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,3 +98,34 @@ async def test_a_piece_may_come_in_smaller_ones(tmp_path: Path) -> None:
 async def test_a_source_without_ranges_may_give_a_piece_that_is_all_of_it(tmp_path: Path) -> None:
     download = Download(tmp_path / "x", Wanted(length=5, max_bytes=5))
     assert (await download.attempt(Source(iter((b"hello",)), left=5))).size == 5
+
+
+@pytest.mark.parametrize("restart", ["start_over", "changed"])
+async def test_no_removal_holds_up_the_loop(tmp_path: Path, restart: str) -> None:
+    """Neither of what came and was wrong, nor of what is left: a disk that hangs holds up only who waits."""
+    removals: list[threading.Thread] = []
+    download = Download(
+        tmp_path / "x",
+        Wanted(size=6),
+        before_removal=lambda: removals.append(threading.current_thread()),
+    )
+    with pytest.raises(DownloadCut):
+        await download.attempt(Source(iter((b"abcd",)), left=6, etag='"1"'))
+    if restart == "start_over":
+        download.start_over()
+    assert not removals
+    with pytest.raises(DownloadCut):
+        await download.attempt(Source(iter((b"xy",)), left=6, etag='"2"'))
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"xy"]
+    await download.close()
+    assert list(tmp_path.iterdir()) == []
+    assert len(removals) == 2
+    assert threading.main_thread() not in removals
+
+
+async def test_a_file_that_turned_out_empty_keeps_nothing_of_what_it_was(tmp_path: Path) -> None:
+    download = Download(tmp_path / "x", Wanted())
+    with pytest.raises(DownloadCut):
+        await download.attempt(Source(iter((b"abcd",)), left=6, etag='"1"'))
+    assert (await download.attempt(Source(iter(()), left=0, etag='"2"'))).size == 0
+    assert (tmp_path / "x").read_bytes() == b""

@@ -158,7 +158,7 @@ async def test_a_download_that_is_given_up_hides_no_full_disk(small_disk: Path) 
     download = Download(small_disk / "in", Wanted(), before_removal=moment.watch.before_removal)
     with pytest.raises(OSError, match="No space"):
         await download.attempt(too_much)
-    download.close()
+    await download.close()
     assert moment.was_seen
 
 

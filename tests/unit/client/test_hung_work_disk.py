@@ -40,6 +40,10 @@ class Disk:
     def free(self) -> None:
         self._answers.set()
 
+    @property
+    def is_free(self) -> bool:
+        return self._answers.is_set()
+
     def behind(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **keys: Any) -> Any:
             if not self._answers.is_set():
@@ -55,6 +59,11 @@ def disk() -> Iterator[Disk]:
     disk = Disk()
     yield disk
     disk.free()
+
+
+def begun_files(root: Path) -> list[str]:
+    """The inputs that have not come whole."""
+    return [name for _, _, names in os.walk(root) for name in names if name.startswith("in.txt.")]
 
 
 @pytest.mark.parametrize("hangs", ["is_ours", "show_life", "statvfs"])
@@ -80,6 +89,28 @@ async def test_L_05_a_work_disk_that_hangs_stops_no_heartbeat_and_is_said(
     [quick] = await server.add_task("true")
     assert (await server.result(quick))["outcome"] == "done"
     assert "trouble" not in server.exchanges[-1]
+
+
+async def test_L_05_a_download_that_is_given_up_while_the_work_disk_hangs_stops_no_heartbeat(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, disk: Disk, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("awe_client.daemon.daemon.LOOK_S", 0.2)
+    monkeypatch.setattr(os, "statvfs", disk.behind(os.statvfs))
+    server.lease_s, server.download_delay_s = 0.6, 30.0
+    start()
+    [work] = await server.add_task("true", inputs=[server.input("in.txt", bytes(200_000))])
+    await server.until(lambda: server.downloads == 1)
+    await eventually(lambda: begun_files(tmp_path))
+    disk.hang()
+    await server.until(lambda: "work disk" in server.exchanges[-1].get("trouble", ""))
+    await server.discard(work)
+    seen = len(server.exchanges)
+    await server.until(lambda: len(server.exchanges) >= seen + 5, 10.0)
+    await eventually(lambda: disk.asked > 1)  # the removal waits for it, too
+    assert not disk.is_free
+    disk.free()
+    await server.until(lambda: not server.exchanges[-1]["holds"])
+    await eventually(lambda: not begun_files(tmp_path))
 
 
 async def test_a_look_that_comes_back_late_leaves_nothing_open(tmp_path: Path, disk: Disk) -> None:
@@ -115,6 +146,21 @@ async def test_the_end_waits_only_so_long_for_directories_that_cannot_be_removed
     assert "removals_do_not_end" in caplog.messages
     disk.free()
     await eventually(lambda: not directory.exists())
+
+
+async def test_a_removal_that_fails_leaves_no_disk_full_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(workdir_module, "remove_tree", refuse)
+    dirs = WorkDirs(tmp_path, keep_failed_s=0.0)
+    dirs.was_full(tmp_path / "a")
+    assert dirs.has_no_room
+    dirs.clean(tmp_path / "a", keep=False)
+    await dirs.close()
+    assert not dirs.has_no_room
 
 
 async def test_the_end_waits_only_so_long_for_the_cache(

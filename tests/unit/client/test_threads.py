@@ -10,6 +10,7 @@ import tarfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from awe_client.daemon import fetch, looks, push, shared_files, staging, whole_files
+from awe_client.daemon.cache import Cache
 from awe_client.sdk import download, threads
 from awe_client.sdk.bodies import FileBody
 from awe_client.sdk.download import Asked, Download, Reply, Wanted
@@ -104,6 +106,40 @@ async def test_L_05_a_result_is_reported_at_once_however_many_files_take_long(
 
 
 # --- cancelled -----------------------------------------------------------------------------------
+
+
+def take_asyncios_threads(gate: Gate) -> None:
+    """All of them wait for something else from now on."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, gate.wait)
+
+
+async def test_L_05_what_could_not_be_fetched_is_removed_although_others_wait(
+    tmp_path: Path, gate: Gate
+) -> None:
+    async def fetch(path: Path) -> None:
+        path.touch()
+        raise ConnectionError
+
+    take_asyncios_threads(gate)
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(Cache(tmp_path, 100).use("url-1", 4, fetch), 10)
+    assert not list(tmp_path.iterdir())
+    gate.open()
+
+
+async def test_L_05_a_client_registers_again_although_others_wait(
+    server: FakeServer, start: MakeDaemon, gate: Gate
+) -> None:
+    start()
+    await server.until(lambda: bool(server.exchanges))
+    take_asyncios_threads(gate)
+    server.lose_memory()
+    [work] = await server.add_task()
+    assert (await server.result(work, 10.0))["outcome"] == "done"
+    assert len(server.profiles) == 2
+    gate.open()
 
 
 async def test_work_to_its_end_is_over_when_its_thread_is_however_often_it_is_cancelled(gate: Gate) -> None:
@@ -371,7 +407,7 @@ async def test_a_download_that_is_stopped_ends_with_its_thread_and_leaves_nothin
         try:
             await one.attempt(some_bytes)
         finally:
-            one.close()
+            await one.close()
 
     task = asyncio.ensure_future(fetched())
     await eventually(lambda: gate.waiting == 1)

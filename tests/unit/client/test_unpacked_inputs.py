@@ -113,13 +113,13 @@ async def test_an_archive_is_removed_and_not_by_the_event_loop(
     kind: str | None,
 ) -> None:
     removed: list[tuple[Path, bool, bool]] = []
-    remove = whole_files._remove
+    remove = whole_files.remove_file
 
     def noted(path: Path, before_removal: BeforeRemoval) -> None:
         remove(path, before_removal)
         removed.append((path, path.exists(), threading.current_thread() is threading.main_thread()))
 
-    monkeypatch.setattr(whole_files, "_remove", noted)
+    monkeypatch.setattr(whole_files, "remove_file", noted)
     start()
     [work] = await server.add_task("true", inputs=[server.input("db/", data)])
     assert (await server.result(work)).get("kind") == kind

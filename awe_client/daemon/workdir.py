@@ -154,8 +154,10 @@ class WorkDirs:
                 log.exception("removal_failed")
 
     def _remove(self, directory: Path) -> None:
-        remove_tree(directory, self._disk.before_removal)
-        self._full.discard(directory)
+        try:
+            remove_tree(directory, self._disk.before_removal)
+        finally:
+            self._full.discard(directory)
         parent = directory.parent
         while parent != self._root and parent.is_relative_to(self._root):
             try:

@@ -13,11 +13,12 @@ import uvloop
 
 from tests.bench.harness.figure import Figure, Goal, Row, percentile
 from tests.bench.harness.http import Line
-from tests.bench.harness.load import array, connect, submit
+from tests.bench.harness.load import SimulatedClient, array, connect, submit
 from tests.bench.harness.site import Site
 
 BLOCK_BYTES = 1 << 20
-PAUSE_S = 0.005  #: between two exchanges: about as many as a busy site has
+CLIENTS = 8
+EVERY_S = 0.08  #: an exchange of each client is due: together about as many as a busy site has
 ALONE = 200  #: exchanges without transfers, to compare with
 
 FIGURE = Figure(
@@ -57,15 +58,23 @@ def transfer(port: int, node: str, size: int, transfers: int, ready: Event, go: 
 async def exchanges(
     port: int, count: int, others: "multiprocessing.context.SpawnProcess | None"
 ) -> list[float]:
-    """Seconds of each exchange: `count` of them, or as long as the other process lives."""
-    [client] = await connect(port, 1)
+    """Seconds from when each exchange was due: `count` of them, or as long as the other process lives.
+
+    They are due at fixed moments: what holds up one makes those late that were due meanwhile.
+    """
+    made = await connect(port, CLIENTS)
     took_s: list[float] = []
-    while others.is_alive() if others else len(took_s) < count:
-        began = time.perf_counter()
-        await client.exchange(1)
-        took_s.append(time.perf_counter() - began)
-        await asyncio.sleep(PAUSE_S)
-    client.close()
+
+    async def live(client: SimulatedClient, due: float) -> None:
+        while others.is_alive() if others else len(took_s) < count:
+            await asyncio.sleep(max(due - time.perf_counter(), 0.0))
+            await client.exchange(1)
+            took_s.append(time.perf_counter() - due)
+            due += EVERY_S
+        client.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(live(client, began + n * EVERY_S / CLIENTS) for n, client in enumerate(made)))
     return took_s
 
 

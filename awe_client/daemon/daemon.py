@@ -154,7 +154,7 @@ class Daemon:
             if loop.done():
                 loop.result()
             elif not self._spool.is_empty:
-                log.warning("results_stay_in_spool", extra={"results": len(self._spool.ready())})
+                log.warning("results_stay_in_spool", extra={"results": len(self._spool.reports())})
         finally:
             for task in (timers, loop, work_over):
                 task.cancel()
@@ -301,7 +301,7 @@ class Daemon:
     def holds(self) -> list[AttemptKey]:
         """Attempts in any stage, and finished ones of our last incarnation that are not acknowledged yet."""
         # Of a grant that was not understood there is nothing but its report.
-        keys = [*self._workshop.held_keys(), *self._spooled, *self._spool.unwritten]
+        keys = [*self._workshop.held_keys(), *self._spooled, *self._spool.keys]
         return list(dict.fromkeys(keys))
 
     def want_and_free(self) -> tuple[int, FreeMessage, str]:

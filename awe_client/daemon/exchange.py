@@ -193,7 +193,7 @@ class ExchangeLoop:
             if client.lease_s:
                 self._set_lease(client.lease_s)
             facts = {"client": self._root.client_id, "server": server.base_url}
-            log.info("registered", extra={**facts, "spooled": len(self._spool.ready())})
+            log.info("registered", extra={**facts, "spooled": len(self._spool.reports())})
             return
 
     def _reached(self) -> None:
@@ -243,7 +243,7 @@ class ExchangeLoop:
         if self._spool.has_fresh and self._port.has_backlog():
             await asyncio.sleep(GATHER_S)
         self._news.clear()
-        await self._write_reports()
+        self._write_reports()
         reports = self._some_reports()
         # Who takes our directory ends our commands: that is no failure of theirs.
         has_failed = any(report["outcome"] != "done" for report in reports)
@@ -270,24 +270,21 @@ class ExchangeLoop:
             request["trouble"] = trouble
         return request
 
-    async def _write_reports(self) -> None:
-        """Reports go out once they are on disk.
-
-        A disk that is slow to take them must not cost us our leases: then they go with a later exchange,
-        which begins when they are there.
+    def _write_reports(self) -> None:
+        """Reports are written down while they are told: neither waits for the other, so a disk that is slow
+        to take them costs neither our leases nor a result.
         """
-        within_s = self._disk_s
-        is_slow = bool(self._spool.unwritten) and not await self._spool.flush(within_s)
-        if is_slow:
-            self._spool.when_written(self._news.set)
+        self._spool.write()
+        busy_s = self._spool.busy_s
+        is_slow = busy_s > self._disk_s
         if is_slow != self._disk_is_slow:
             self._disk_is_slow = is_slow
-            log.warning("spool_slow" if is_slow else "spool_written", extra={"within_s": round(within_s, 1)})
+            log.warning("spool_slow" if is_slow else "spool_written", extra={"since_s": round(busy_s, 1)})
 
     def _some_reports(self) -> list[ReportMessage]:
         reports: list[ReportMessage] = []
         chars = 0
-        for report in self._spool.ready():
+        for report in self._spool.reports():
             chars += len(report.get("stdout_tail", "")) + len(report.get("stderr_tail", ""))
             if reports and (len(reports) >= self._max_reports or chars > MAX_REPORT_CHARS):
                 break

@@ -1,12 +1,13 @@
 """Results that the server has not acknowledged yet, on disk, so that a restarted daemon still delivers them.
 
 One append-only file with a line per fact: {"r": report} or {"a": [workunit, attempt]}. Reports of one moment
-are written together and cost one fsync; only then may they be sent. They are written soon also if nobody is
-there to send them to. Acknowledgements are written with them, or soon, and not fsynced: a report that is
-delivered twice is answered `duplicate`. A torn last line is what a crash leaves; it is cut off at the next
-start. When nothing is open the file is emptied, and when it has grown large it is written anew. Lines that
-cannot be read are moved to a file beside it, `reports.unread`, for people to look at; while that file does
-not take them they stay in this one, which is not emptied then.
+are written together and cost one fsync. They are written while they are told: a copy is for the case that the
+server does not answer. They are written soon also if nobody is there to tell them to. Acknowledgements are
+written with them, or soon, and not fsynced: a report that is delivered twice is answered `duplicate`. A torn
+last line is what a crash leaves; it is cut off at the next start. When nothing is open the file is emptied,
+and when it has grown large it is written anew. Lines that cannot be read are moved to a file beside it,
+`reports.unread`, for people to look at; while that file does not take them they stay in this one, which is
+not emptied then.
 
 The lines hold lease tokens: the file is private to its user.
 """
@@ -15,8 +16,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -50,16 +49,17 @@ class Spool:
         self._unread = UnreadLines(folder / "reports.unread")
         self._fd = -1
         self._size = 0
-        self._lines: list[bytes] = []
-        self._fresh: dict[AttemptKey, ReportMessage] = {}
-        self._flying: dict[AttemptKey, ReportMessage] = {}  #: being written
+        self._lines: list[bytes] = []  # not on their way to the disk
+        self._open: dict[AttemptKey, ReportMessage] = {}  #: not acknowledged, oldest first
+        self._fresh: set[AttemptKey] = set()  #: whose lines are among those
+        self._refused: list[AttemptKey] = []  #: what the disk did not take
         self._writing: asyncio.Task[None] | None = None
+        self._is_wanted = False  #: another write, once the disk is ready
+        self._busy_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when it goes off
         self._thread = OwnThreads(1, "spool")
-        self._durable: dict[AttemptKey, ReportMessage] = {}
         self._is_abandoned = False
-        self._refused: list[AttemptKey] = []  #: of these, what the disk did not take
 
     def open(self) -> list[AttemptKey]:
         """Read what the last incarnation left; returns the attempts whose reports are still open.
@@ -81,7 +81,7 @@ class Spool:
         # write into the one it has open.
         self._rewrite(self._open_lines())
         self._thread.start_all()
-        return list(self._durable)
+        return list(self._open)
 
     def _recall(self, line: bytes) -> bool:
         """Pass over what is no line of ours, and say so: nothing that a server would refuse may hold up the
@@ -91,9 +91,9 @@ class Spool:
             match orjson.loads(line):
                 case {"r": report}:
                     check_report(report)
-                    self._durable[report["work"], report["attempt"]] = report
+                    self._open[report["work"], report["attempt"]] = report
                 case {"a": [str(work), int(attempt)]}:
-                    self._durable.pop((WorkunitId(work), attempt), None)
+                    self._open.pop((WorkunitId(work), attempt), None)
                 case _:
                     raise InvalidDocument("is no line of a spool")
         except (orjson.JSONDecodeError, InvalidDocument) as exc:
@@ -103,10 +103,77 @@ class Spool:
         return True
 
     def add(self, report: ReportMessage) -> None:
-        """Take a report; it is ready to be sent after the next flush, and soon on disk in any case."""
-        self._fresh[report["work"], report["attempt"]] = report
+        """Take a report; it is soon on disk."""
+        key = report["work"], report["attempt"]
+        self._open[key] = report
+        self._fresh.add(key)
         self._lines.append(_line_of(report))
         self._write_soon()
+
+    def acknowledge(self, key: AttemptKey) -> None:
+        """The server has answered this report, or nobody wants it any more."""
+        if self._open.pop(key, None):
+            self._fresh.discard(key)
+            self._lines.append(orjson.dumps({"a": key}) + b"\n")
+            self._write_soon()
+
+    def postpone(self, key: AttemptKey) -> None:
+        """Let the other reports go before this one."""
+        if key in self._open:
+            self._open[key] = self._open.pop(key)
+
+    def reports(self) -> list[ReportMessage]:
+        """All that are open, oldest first."""
+        return list(self._open.values())
+
+    @property
+    def keys(self) -> list[AttemptKey]:
+        """Their attempts."""
+        return list(self._open)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every report was acknowledged."""
+        return not self._open
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there are reports that nobody has begun to write."""
+        return bool(self._fresh)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Begin to write the reports that were added. While the disk is busy they follow what it has.
+
+        If the disk refuses, the log says that the reports would not survive a crash, and those that are still
+        open are written again later.
+        """
+        if self._is_busy:
+            self._is_wanted = True
+        elif self._fresh:
+            self._begin()
+
+    async def flush(self) -> None:
+        """Write everything added so far, however long the disk takes."""
+        while self._is_busy or self._lines:
+            writing = self._writing if self._is_busy else self._begin()
+            assert writing is not None
+            await asyncio.wait((writing,))
+            writing.result()
+
+    @property
+    def busy_s(self) -> float:
+        """How long the disk has been at what it was given to write."""
+        return asyncio.get_running_loop().time() - self._busy_since if self._is_busy else 0.0
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._writing is not None and not self._writing.done()
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._writing = asyncio.ensure_future(self._write_all())
+        return self._writing
 
     def _write_soon(self, after_s: float = WRITE_AFTER_S) -> None:
         loop = asyncio.get_running_loop()
@@ -119,90 +186,35 @@ class Spool:
 
     def _write_now(self) -> None:
         self._timer = None
-        if not (self._lines or self._refused):
-            return
-        if self._writing is not None and not self._writing.done():
+        if self._is_busy:
             self._write_soon()
-        else:
-            self._writing = asyncio.ensure_future(self._write_lines())
+        elif self._lines or self._refused:
+            self._begin()
 
-    def acknowledge(self, key: AttemptKey) -> None:
-        """The server has answered this report, or nobody wants it any more."""
-        known = [open_.pop(key, None) for open_ in (self._durable, self._flying, self._fresh)]
-        if any(known):
-            self._lines.append(orjson.dumps({"a": key}) + b"\n")
-            self._write_soon()
-
-    def postpone(self, key: AttemptKey) -> None:
-        """Let the other reports go before this one."""
-        if key in self._durable:
-            self._durable[key] = self._durable.pop(key)
-
-    async def flush(self, within_s: float | None = None) -> bool:
-        """Make everything added so far durable; False if the disk takes longer than that, and goes on.
-
-        If the disk refuses, the reports are sent all the same (a result is worth more than its copy), the log
-        says that they would not survive a crash, and those that are still open are written again later.
-        """
-        until = None if within_s is None else time.monotonic() + within_s
-        while self._writing is not None or self._lines:
-            if self._writing is None:
-                self._writing = asyncio.ensure_future(self._write_lines())
-            writing = self._writing
-            left_s = None if until is None else max(until - time.monotonic(), 0.0)
-            await asyncio.wait((writing,), timeout=left_s)
-            if not writing.done():
-                return False
-            if self._writing is writing:
-                self._writing = None
-            writing.result()
-        return True
-
-    def when_written(self, tell: Callable[[], None]) -> None:
-        """Call this once the disk has taken what it is busy with; at once if it is not."""
-        if self._writing is None:
-            tell()
-        else:
-            self._writing.add_done_callback(lambda _: tell())
+    async def _write_all(self) -> None:
+        while True:
+            self._is_wanted = False
+            self._busy_since = asyncio.get_running_loop().time()
+            await self._write_lines()
+            if not (self._is_wanted and self._fresh):
+                return
 
     async def _write_lines(self) -> None:
         lines, self._lines = self._lines, []
-        self._flying, self._fresh = self._fresh, {}
-        again = [key for key in self._refused if key in self._durable]
-        data = b"".join([*(_line_of(self._durable[key]) for key in again), *lines])
-        is_over = not (self._durable or self._flying)
+        flying, self._fresh = self._fresh, set()
+        again = [key for key in self._refused if key in self._open and key not in flying]
+        data = b"".join([*(_line_of(self._open[key]) for key in again), *lines])
         try:
-            await self._thread.run(self._write, data, bool(self._flying or again), is_over)
+            await self._thread.run(self._write, data, bool(flying or again), self.is_empty)
             self._refused = []
         except OSError as exc:
             if not again:
                 log.error("spool_not_written", extra={"path": str(self._path), "error": str(exc)})
-            self._refused = [*again, *self._flying]
-        self._durable.update(self._flying)
-        self._flying = {}
+            self._refused = [*again, *flying]
         if self._refused:
             self._write_soon(WRITE_AGAIN_S)
         if self._size > REWRITE_BYTES:
             await self._thread.run(self._rewrite, self._open_lines())
-
-    def ready(self) -> list[ReportMessage]:
-        """The reports that may be sent, oldest first."""
-        return list(self._durable.values())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every report was acknowledged."""
-        return not (self._durable or self._flying or self._fresh)
-
-    @property
-    def unwritten(self) -> list[AttemptKey]:
-        """The attempts whose reports may not be sent yet."""
-        return [*self._flying, *self._fresh]
-
-    @property
-    def has_fresh(self) -> bool:
-        """Whether reports wait for a flush."""
-        return bool(self._fresh)
 
     def abandon(self) -> None:
         """Write nothing more: the folder is another daemon's now."""
@@ -263,7 +275,7 @@ class Spool:
         return True
 
     def _open_lines(self) -> bytes:
-        return b"".join(_line_of(report) for report in self._durable.values())
+        return b"".join(_line_of(report) for key, report in self._open.items() if key not in self._fresh)
 
     def _rewrite(self, reports: bytes) -> None:
         """Write only what is open into a new file, and put it in the place of the old one."""

@@ -342,8 +342,8 @@ async def test_L_05_a_lease_is_renewed_while_a_transfer_is_slow(
     assert max(b - a for a, b in pairwise(times)) < server.lease_s
 
 
-async def test_L_05_a_disk_that_is_slow_to_take_a_result_stops_no_heartbeat(
-    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+async def test_L_05_a_disk_that_is_slow_to_take_a_result_stops_no_heartbeat_and_no_result(
+    server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow, waiting, sync = threading.Event(), threading.Event(), os.fdatasync
 
@@ -359,16 +359,15 @@ async def test_L_05_a_disk_that_is_slow_to_take_a_result_stops_no_heartbeat(
     monkeypatch.setattr("awe_client.daemon.spool.os.fdatasync", hanging)
     try:
         [quick] = await server.add_task("true")
+        assert (await server.result(quick))["outcome"] == "done"
         await eventually(waiting.is_set)
         seen = len(server.exchanges)
-        # Both are listed all the time, and the result is not told before it is on disk.
         await server.until(lambda: len(server.exchanges) >= seen + 5, 10.0)
-        assert all(len(x["holds"]) == 2 for x in server.exchanges[seen:])
-        assert quick not in server.results
+        assert all([long, 1] in x["holds"] for x in server.exchanges[seen:])
+        assert "spool_slow" in caplog.text
     finally:
         slow.set()
-    assert (await server.result(quick))["outcome"] == "done"
-    assert long in server.leased
+    await eventually(lambda: "spool_written" in caplog.text)
 
 
 async def test_L_05_a_disk_that_hangs_while_the_lease_is_noted_stops_no_heartbeat(

@@ -22,6 +22,12 @@ pytestmark = pytest.mark.anyio
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """The daemon runs on uvloop, whose transports and errors are its own."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 class Peer:
     """Answers each request on any connection with the next of its replies; None = with nothing."""
 

@@ -1,6 +1,7 @@
 """One attempt as the daemon sees it: what was granted, and what all attempts of its task share."""
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 from awe_client.daemon.cache import Cached
 from awe_client.daemon.container import WORKDIR
-from awe_client.daemon.environment import common_environment, encode
+from awe_client.daemon.environment import array_first, common_environment, encode
 from shared_models.ids import TaskId, make_workunit_id
 from shared_models.messages import GrantMessage, TaskForClient
 
@@ -59,6 +60,8 @@ class TaskSpec:
     must_prepare: bool = field(init=False)  #: something has to be put into the work directory first
     common_env: dict[str, str] = field(init=False)  #: what the environments of all attempts share
     common_env_bytes: dict[bytes, bytes] = field(init=False)
+    array_first: int | None = field(init=False)  #: if it is an array: the index of rank 1 (or 0)
+    streams: tuple[bytes | None, bytes, bytes] = field(init=False)  #: names as an executor takes them
     words: list[bytes] | None = None  #: the command's words, once known, if all attempts have the same
 
     def __post_init__(self) -> None:
@@ -88,6 +91,9 @@ class TaskSpec:
         base = {"HOME": WORKDIR} if self.image else self.base_env
         self.common_env = common_environment(base, message, self.needs.cores, self.server_url)
         self.common_env_bytes = encode(self.common_env)
+        self.array_first = array_first(message)
+        stdin = os.fsencode(self.stdin) if self.stdin else None
+        self.streams = (stdin, os.fsencode(self.stdout), os.fsencode(self.stderr))
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,23 +115,27 @@ class Attempt:
     rank: int
     number: int
     token: str
-    directory: Path
+    folder: str  #: its directory
     part: str = ""
     #: offset and length in each cut input, by filename; (-1, -1) = to be asked for by index and part
     pieces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     links: list[Link] = field(default_factory=list)  #: all that leads out of its directory
     #: what came out of archives, by names below the directory; kept only if an output is a pattern
     unpacked: set[str] = field(default_factory=set)
+    key: AttemptKey = field(init=False)  #: what names it on the wire
+
+    def __post_init__(self) -> None:
+        self.key = (self.id, self.number)
 
     @property
-    def key(self) -> AttemptKey:
-        """What names this attempt on the wire."""
-        return self.id, self.number
+    def directory(self) -> Path:
+        """Its directory. Most attempts never need it as a path."""
+        return Path(self.folder)
 
     @property
     def inside(self) -> str:
         """Its directory as the command sees it."""
-        return WORKDIR if self.task.image else str(self.directory)
+        return WORKDIR if self.task.image else self.folder
 
 
 def _folder_name(id: str) -> str:
@@ -151,7 +161,7 @@ def from_grant(grant: GrantMessage, task: TaskSpec, attempts: Path) -> Attempt:
         rank=grant["rank"],
         number=grant["attempt"],
         token=grant["token"],
-        directory=Path(f"{attempts}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}"),
+        folder=f"{attempts}/{id[0:2]}/{id[2:4]}/{id[4:6]}/{_folder_name(id)}.{grant['attempt']}",
         part=grant.get("part") or "",
         pieces=_pieces(grant, task.message["part_inputs"]),
     )

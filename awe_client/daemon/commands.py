@@ -15,7 +15,7 @@ from awe_client.daemon.container import LABEL, Boxed
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.engine import Containers
 from awe_client.daemon.environment import as_bytes, command_words, encode, own_environment
-from awe_client.daemon.executor import ExecutorPool, Told
+from awe_client.daemon.executor import ExecutorPool
 from awe_client.daemon.frames import CommandSpec, Size
 from awe_client.daemon.holding import Holding
 from awe_client.daemon.live_logs import LiveLogs
@@ -26,6 +26,7 @@ from shared_models.limits import MAX_TAIL_BYTES
 from shared_models.states import FailureKind
 
 Tell = Callable[[Holding, m.Event], None]
+_BEGAN = m.Began()
 
 
 class Commands:
@@ -61,8 +62,8 @@ class Commands:
             refusal = SpawnRefusal("disk", errno.ENOSPC, b"")
             asyncio.get_running_loop().call_soon(tell, holding, m.Refused(refusal))
             return
-        ended = self._on_end(holding, tell, disk_was_full)
-        holding.command = self._executors.run(spec, ended, _size_of(holding))
+        told = _Told(self, holding, tell, disk_was_full)
+        holding.command = self._executors.run(spec, told.ended, _size_of(holding))
 
     def can_line_up(self, holding: Holding) -> bool:
         """Whether there is room for it behind commands that end fast."""
@@ -74,11 +75,7 @@ class Commands:
         """Let a command start in the place of the next one that ends, as there is room for it."""
         spec = self._ready(holding, tell)
         if spec is not None:
-            told = Told(
-                lambda: tell(holding, m.Began()),
-                lambda: tell(holding, m.Returned()),
-                self._on_end(holding, tell, disk_was_full),
-            )
+            told = _Told(self, holding, tell, disk_was_full)
             holding.command = self._executors.line_up(spec, told, _size_of(holding))
 
     def recall(self, holding: Holding) -> None:
@@ -96,29 +93,6 @@ class Commands:
         holding.started_at = time.monotonic()
         return spec
 
-    def _on_end(
-        self, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]
-    ) -> Callable[[CommandEnd | SpawnRefusal], None]:
-        def tell_end(what: CommandEnd | SpawnRefusal) -> None:
-            if isinstance(what, SpawnRefusal):
-                tell(holding, m.Refused(what))
-                return
-            if what.disk_full:
-                disk_was_full(holding)
-            elif holding.disk_was_full:
-                what = replace(what, disk_was_full=True)
-            elif what.disk_was_full or self._disk.was_full_since(holding.started_at):
-                what = replace(what, disk_full=not holding.is_beside, disk_was_full=True)
-            tell(holding, m.Ended(what, self._live_logs.has_sent(holding.attempt.key)))
-
-        def ended(what: CommandEnd | SpawnRefusal) -> None:
-            if holding.attempt.task.image:
-                self._end_container(holding, what, tell_end)
-            else:
-                tell_end(what)
-
-        return ended
-
     def kill(self, holding: Holding) -> None:
         """End a command: TERM, grace, KILL."""
         self._executors.kill(holding.command)
@@ -127,7 +101,7 @@ class Commands:
         """Wait until containers whose commands have ended are gone."""
         await asyncio.gather(*self._endings, return_exceptions=True)
 
-    def _end_container(
+    def end_container(
         self, holding: Holding, what: CommandEnd | SpawnRefusal, tell_end: Callable[[Any], None]
     ) -> None:
         """Remove the container before the end is told: nobody writes to an output any more."""
@@ -139,17 +113,30 @@ class Commands:
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 
+    def as_seen_here(self, holding: Holding, end: CommandEnd) -> CommandEnd:
+        """An end, with what others have seen of the disk while the command ran."""
+        if holding.disk_was_full:
+            return replace(end, disk_was_full=True)
+        if end.disk_was_full or self._disk.was_full_since(holding.started_at):
+            return replace(end, disk_full=not holding.is_beside, disk_was_full=True)
+        return end
+
+    def has_sent_log(self, holding: Holding) -> bool:
+        """Whether a beginning of its logs is at the server."""
+        return self._live_logs.has_sent(holding.attempt.key)
+
     def _spec(self, holding: Holding) -> CommandSpec:
         attempt, task = holding.attempt, holding.attempt.task
         own = own_environment(attempt)
+        stdin, stdout, stderr = task.streams
         spec = CommandSpec(
             argv=command_words(attempt, own),
             env={**task.common_env_bytes, **encode(own)},
-            cwd=os.fsencode(attempt.directory),
+            cwd=os.fsencode(attempt.folder),
             make_dir=not task.must_prepare,
-            stdin=os.fsencode(task.stdin) if task.stdin else None,
-            stdout=os.fsencode(task.stdout),
-            stderr=os.fsencode(task.stderr),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             time_limit_s=holding.machine.time_limit_s,
             grace_s=self._grace_s,
             tail_bytes=MAX_TAIL_BYTES,
@@ -165,7 +152,7 @@ class Commands:
             image=task.image,
             name=container_name(attempt),
             labels={LABEL: self._work_root, "awe.id": attempt.id, "awe.attempt": str(attempt.number)},
-            directory=str(attempt.directory),
+            directory=attempt.folder,
             read_only=list(dict.fromkeys(str(link.path) for link in attempt.links)),
             words=[word.decode("utf-8", "surrogateescape") for word in spec.argv],
             env={**task.common_env, **own},
@@ -183,6 +170,43 @@ class Commands:
             cleanup=[as_bytes(word) for word in start.cleanup],
             memory_limit_bytes=0 if start.limits_memory else spec.memory_limit_bytes,
         )
+
+
+class _Told:
+    """Hears of one command, and tells its attempt."""
+
+    __slots__ = ("_commands", "_disk_was_full", "_holding", "_tell")
+
+    def __init__(
+        self, commands: Commands, holding: Holding, tell: Tell, disk_was_full: Callable[[Holding], None]
+    ) -> None:
+        self._commands = commands
+        self._holding = holding
+        self._tell = tell
+        self._disk_was_full = disk_was_full
+
+    def begins(self) -> None:
+        self._tell(self._holding, _BEGAN)
+
+    def returned(self) -> None:
+        self._tell(self._holding, m.Returned())
+
+    def ended(self, what: CommandEnd | SpawnRefusal) -> None:
+        if self._holding.attempt.task.image:
+            self._commands.end_container(self._holding, what, self._tell_end)
+        else:
+            self._tell_end(what)
+
+    def _tell_end(self, what: CommandEnd | SpawnRefusal) -> None:
+        holding, commands = self._holding, self._commands
+        if isinstance(what, SpawnRefusal):
+            self._tell(holding, m.Refused(what))
+            return
+        if what.disk_full:
+            self._disk_was_full(holding)
+        else:
+            what = commands.as_seen_here(holding, what)
+        self._tell(holding, m.Ended(what, commands.has_sent_log(holding)))
 
 
 def _size_of(holding: Holding) -> Size:

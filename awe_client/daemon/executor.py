@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.cgroup import ControlGroup
@@ -59,12 +59,32 @@ OnEnd = Callable[[CommandEnd | SpawnRefusal], None]
 ONE_CORE: Size = (1, 0)
 
 
-class Told(NamedTuple):
-    """Who hears of a command that is lined up: that it begins, or that it comes back and has not begun."""
+class Told(Protocol):
+    """Who hears of a command that is lined up."""
 
-    begins: Callable[[], None]
-    returned: Callable[[], None]
-    ended: OnEnd
+    def begins(self) -> None:
+        """It starts now: either this, and then `ended`,"""
+
+    def returned(self) -> None:
+        """or it comes back, and has not begun."""
+
+    def ended(self, what: CommandEnd | SpawnRefusal) -> None:
+        """It is over, or cannot be started."""
+
+
+class _AtOnce:
+    """Who hears of a command that begins when it is handed over."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, ended: OnEnd) -> None:
+        self.ended = ended
+
+    def begins(self) -> None:
+        pass
+
+    def returned(self) -> None:
+        pass
 
 
 class _Handed(NamedTuple):
@@ -73,10 +93,6 @@ class _Handed(NamedTuple):
     told: Told
     size: Size
     order: int
-
-
-def _nothing() -> None:
-    """One that starts at once begins when it is handed over."""
 
 
 class ExecutorPool:
@@ -100,6 +116,7 @@ class ExecutorPool:
         self._thread = OwnThreads(1, "executors")
         self._key = 0
         self._of_key: dict[int, _Helper] = {}
+        self._roomiest: _Helper | None = None  #: as the last question for room has found
         self._stopping = False
         self._was_refused = False  #: by this machine, the last time a helper was to be started
         self._restarts: set[asyncio.Task[None]] = set()
@@ -129,20 +146,25 @@ class ExecutorPool:
             return self._key
         helper = min(self._helpers, key=lambda h: (h.was_stopped, len(h.commands)))
         self._of_key[self._key] = helper
-        helper.run(self._key, spec, _Handed(Told(_nothing, _nothing, on_end), size, RUN))
+        helper.run(self._key, spec, _Handed(_AtOnce(on_end), size, RUN))
         return self._key
 
     def can_line_up(self, size: Size) -> bool:
         """Whether commands of this size, and no others, run in some executor and end fast."""
-        return any(helper.room_for(size) > 0 for helper in self._helpers)
+        most, now, self._roomiest = 0, time.monotonic(), None
+        for helper in self._helpers:
+            room = helper.room_for(size, now)
+            if room > most:
+                self._roomiest, most = helper, room
+        return most > 0
 
     def line_up(self, spec: CommandSpec, told: Told, size: Size) -> int:
-        """Hand over a command, as there is room, that starts in the place of the next one that ends.
+        """Hand over a command for which there is room: it starts in the place of the next one that ends.
 
         Either `begins` is called and later `ended`, or `returned` and nothing else. Returns the key.
         """
+        helper, self._roomiest = self._roomiest or self._helpers[0], None
         self._key += 1
-        helper = max(self._helpers, key=lambda h: h.room_for(size))
         self._of_key[self._key] = helper
         helper.line_up(self._key, spec, _Handed(told, size, NEXT))
         return self._key
@@ -344,16 +366,16 @@ class _Helper(asyncio.Protocol):
         """Whether the last look found it stopped: it may soon be so again, and at last be killed."""
         return self._continued > 0
 
-    def room_for(self, size: Size) -> int:
+    def room_for(self, size: Size, now: float) -> int:
         """How many more of this size may be lined up here."""
-        if self.is_gone or self.was_stopped or not self.commands or len(self._sizes) != 1:
+        if not self.commands or len(self._sizes) != 1 or size not in self._sizes:
             return 0
-        if size not in self._sizes:
+        if self.is_gone or self.was_stopped:
             return 0
-        horizon = time.monotonic() - _RATE_WINDOW_S
-        while self._ends and self._ends[0] < horizon:
-            self._ends.popleft()
-        return int(len(self._ends) * (LINE_S / _RATE_WINDOW_S)) - len(self._lined)
+        ends, horizon = self._ends, now - _RATE_WINDOW_S
+        while ends and ends[0] < horizon:
+            ends.popleft()
+        return int(len(ends) * (LINE_S / _RATE_WINDOW_S)) - len(self._lined)
 
     def run(self, key: int, spec: CommandSpec, handed: _Handed) -> None:
         self.commands[key] = handed

@@ -55,7 +55,7 @@ _CLEANUP_S = 10.0
 #: Read from the socket at once; more would be a mapping of its own each time.
 _PIECE_BYTES = 64 * 1024
 #: Ends of so long travel together, as long as each of them had another command lined up behind it.
-GATHER_S = 0.005
+GATHER_S = 0.01
 _WOKEN_BY = (signal.SIGCHLD, signal.SIGIO, signal.SIGCONT)
 #: The socket is looked at at least every so many turns, however many processes end.
 _TURNS = 16
@@ -259,30 +259,20 @@ class Executor:
 
         `is_alone`: we have no child, so nobody who hides has anything of it open.
         """
-        assert command.end is not None
-        spec, size, (status, usage) = command.spec, command.size, command.end
-        peak = self._memory.remove(command.key) if spec.memory_limit_bytes else 0
-        logs = self._homes.look(spec)
+        spec, size, homes = command.spec, command.size, self._homes
+        logs, are_as_made = homes.look(spec)
         is_full, was_full = self._disk.is_full(), self._disk.was_full_since(command.began)
         if is_full:
             self._give_back()
         next_key = self._next(size)
         tidied = False
-        if spec.tidy and not (status or was_full) and logs.are_whole(spec.tail_bytes):
+        if spec.tidy and command.did_well and not was_full and max(logs[:2]) <= spec.tail_bytes:
             following = self._lined[next_key][0] if next_key else None
-            tidied = self._homes.take_back(spec, is_alone and logs.are_as_made, following)
-        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            tidied = homes.take_back(spec, is_alone and are_as_made, following)
+        peak = self._memory.remove(command.key) if spec.memory_limit_bytes else 0
         facts = (
-            os.WEXITSTATUS(status) if signalled is None else None,
-            signalled,
-            command.reason,
-            command.oom,
-            command.ended_at - command.started_at,
-            usage.ru_utime,
-            usage.ru_stime,
-            # The kernel counts in what we ourselves held at the moment of the start: a floor of a few MB.
-            max(usage.ru_maxrss * 1024, peak),
-            *logs[:4],
+            *command.facts(peak),
+            *logs,
             command.strays,
             is_full,
             tidied,

@@ -1,7 +1,6 @@
 """What a workshop holds: an attempt, its machine, and what is under way for it."""
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 
 from awe_client.daemon import machine as m
@@ -48,7 +47,7 @@ class Tally:
     """What is held, kept up to date: nobody has to look at all of it for each command."""
 
     def __init__(self) -> None:
-        self._stages: Counter[m.Stage] = Counter()
+        self._stages = dict.fromkeys(m.Stage, 0)
         self._cores = self._memory = self._gpus = 0
         self._alone: Holding | None = None  # of those that write, the one that has always been alone
 
@@ -71,7 +70,10 @@ class Tally:
 
     def begins_to_write(self, holding: Holding) -> None:
         """If the disk is full for a moment, only who was alone then is known to have filled it."""
-        holding.is_beside = sum(self._stages[stage] for stage in _WRITING) > 1
+        stages = self._stages
+        holding.is_beside = (
+            stages[m.Stage.FETCHING] + stages[m.Stage.LINED] + stages[m.Stage.RUNNING] > 1  # _WRITING
+        )
         if not holding.is_beside:
             self._alone = holding
         elif self._alone is not None and self._alone is not holding:
@@ -80,10 +82,10 @@ class Tally:
     @property
     def is_working(self) -> bool:
         """Whether something is held that is not just waiting for the server's acknowledgement."""
-        return self._stages.total() > self._stages[m.Stage.REPORTING]
+        return sum(self._stages.values()) > self._stages[m.Stage.REPORTING]
 
     @property
     def load(self) -> Load:
         """Add it up."""
         pushing = self._stages[m.Stage.PUSHING]
-        return Load(self._stages.total(), self._cores, self._memory, self._gpus, pushing)
+        return Load(sum(self._stages.values()), self._cores, self._memory, self._gpus, pushing)

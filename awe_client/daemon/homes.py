@@ -16,7 +16,6 @@ again is not even entered again.
 import contextlib
 import os
 import stat
-from typing import NamedTuple
 
 from awe_client.daemon.frames import CommandSpec
 from awe_client.daemon.leavings import tail_of
@@ -27,20 +26,6 @@ _TRIES = 20
 #: What `enter` makes, and what a command's new process makes of its logs (umask 022).
 _FOLDER_MODE = stat.S_IFDIR | 0o700
 _LOG_MODE = stat.S_IFREG | 0o644
-
-
-class Logs(NamedTuple):
-    """Size and tail of standard output and error; when both are one file, standard error has none."""
-
-    stdout_size: int
-    stderr_size: int
-    stdout_tail: bytes
-    stderr_tail: bytes
-    are_as_made: bool  #: both are as a command finds them that begins to write there
-
-    def are_whole(self, limit_bytes: int) -> bool:
-        """Whether the tails are all there is."""
-        return self.stdout_size <= limit_bytes and self.stderr_size <= limit_bytes
 
 
 class Homes:
@@ -109,13 +94,16 @@ class Homes:
 
     # --- after -----------------------------------------------------------------------------------
 
-    def look(self, spec: CommandSpec) -> Logs:
-        """See what a command wrote to its standard output and error."""
+    def look(self, spec: CommandSpec) -> tuple[tuple[int, int, bytes, bytes], bool]:
+        """Sizes and tails of what a command said; whether its logs are as one finds them that begins.
+
+        When both are one file, standard error has none.
+        """
         out_size, out_tail, are_as_made = self._look_at(spec, spec.stdout)
         if spec.stderr == spec.stdout:
-            return Logs(out_size, 0, out_tail, b"", are_as_made)
+            return (out_size, 0, out_tail, b""), are_as_made
         err_size, err_tail, is_as_made = self._look_at(spec, spec.stderr)
-        return Logs(out_size, err_size, out_tail, err_tail, are_as_made and is_as_made)
+        return (out_size, err_size, out_tail, err_tail), are_as_made and is_as_made
 
     def _look_at(self, spec: CommandSpec, name: bytes) -> tuple[int, bytes, bool]:
         try:
@@ -130,8 +118,8 @@ class Homes:
     def take_back(self, spec: CommandSpec, keep_logs: bool, following: CommandSpec | None) -> bool:
         """Take a directory that holds nothing but logs; False leaves any other to the daemon.
 
-        `keep_logs`: they are as made, and nobody has them open. The command that follows gets it, if it needs
-        one.
+        `keep_logs`: they are as a command finds them that begins, and nobody has them open. The command that
+        follows gets it, if it needs one.
         """
         path, logs = spec.cwd, _logs_of(spec)
         self._made = b""
@@ -141,9 +129,9 @@ class Homes:
             if is_here and _identity(info) != self._here_is:
                 return self._leave()  # the command has put another one in its place
             folder, below = (b".", b"") if is_here else (path, path + b"/")
-            keep_logs = keep_logs and not any(os.listxattr(below + name) for name in logs)
-            keep_logs = keep_logs and (following is None or _logs_of(following) == logs)
-            if not keep_logs:
+            if keep_logs and following is not None:
+                keep_logs = (following.stdout, following.stderr) == (spec.stdout, spec.stderr)
+            if not keep_logs or os.listxattr(below + spec.stdout) or os.listxattr(below + spec.stderr):
                 _remove(below, logs)
                 logs = frozenset()
             with os.scandir(folder) as entries:
@@ -166,8 +154,11 @@ class Homes:
 
     def _pass_on(self, path: bytes, logs: frozenset[bytes], following: CommandSpec | None) -> bool:
         if following is not None and following.make_dir:
-            with contextlib.suppress(OSError):  # its parents have to be made first, perhaps
+            try:
                 self._move(path, following.cwd)
+            except OSError:
+                pass  # its parents have to be made first, perhaps
+            else:
                 self._made = following.cwd
                 return True
         if len(self._free) >= _MAX_FREE:

@@ -66,6 +66,28 @@ class Command:
         self.strays = 0
         self.used = 0  # bytes, when it was above its memory limit
 
+    @property
+    def did_well(self) -> bool:
+        """Whether its main process has ended, with exit code 0."""
+        return self.end is not None and self.end[0] == 0
+
+    def facts(self, peak_bytes: int) -> tuple[Any, ...]:
+        """How the main process ended: the first fields of outcome.CommandEnd."""
+        assert self.end is not None
+        status, usage = self.end
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        return (
+            os.WEXITSTATUS(status) if signalled is None else None,
+            signalled,
+            self.reason,
+            self.oom,
+            self.ended_at - self.started_at,
+            usage.ru_utime,
+            usage.ru_stime,
+            # The kernel counts in what we ourselves held at the moment of the start: a floor of a few MB.
+            max(usage.ru_maxrss * 1024, peak_bytes),
+        )
+
 
 class Running:
     """All commands of which some process may live."""

@@ -274,7 +274,6 @@ class Workshop:
         return m.Fetched()
 
     def _queue(self, holding: Holding, instruction: m.Queue) -> None:
-        loop = asyncio.get_running_loop()
         if instruction.refused:
             if not instruction.keeps_slots:
                 self._capacity.start_refused()
@@ -282,13 +281,14 @@ class Workshop:
             log.warning("start_refused", extra={"work": holding.attempt.id, "slots": self._capacity.slots})
             self._line.appendleft(holding)
             self._recall_all()
-            loop.call_later(START_PAUSE_S, self._start_next)
+            asyncio.get_running_loop().call_later(START_PAUSE_S, self._start_next)
         elif instruction.first:
             self._lined.pop(holding.attempt.key, None)
             self._line.appendleft(holding)
             if self._is_draining:
                 self._deliver(holding, m.Release())
-            loop.call_soon(self._start_next)  # when all that come back at this moment are in their places
+            # When all that come back at this moment are in their places.
+            asyncio.get_running_loop().call_soon(self._start_next)
         else:
             self._line.append(holding)
             self._start_next()

@@ -1,7 +1,6 @@
 """The tally of what is held says what a look at all of it would say, whatever moves and in whatever order."""
 
 import random
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ def a_holding(stage: m.Stage, cores: int = 1) -> Holding:
     task = cast(Any, SimpleNamespace(needs=needs))
     machine = m.Machine(must_prepare=False, has_outputs=False, time_limit_s=0.0)
     machine.stage = stage
-    return Holding(Attempt(task, "w", 0, 1, "", Path("/nowhere")), machine)
+    return Holding(Attempt(task, "w", 0, 1, "", "/nowhere"), machine)
 
 
 def looked_at(held: list[Holding]) -> Load:

@@ -27,15 +27,15 @@ class Place:
         words = [b"sh", b"-c", script.encode()]
         return CommandSpec(words, env, cwd, True, None, stdout, b"e", 0.0, 0.2, 100, True)
 
-    def run(self, spec: CommandSpec, following: CommandSpec | None = None, *, alone: bool = True) -> bool:
+    def run(self, spec: CommandSpec, following: CommandSpec | None = None) -> bool:
         """Whether its directory was taken back after it."""
         self.homes.enter(spec)
         assert os.path.samefile(spec.cwd, b".")
         self.inodes.append(os.stat(spec.cwd).st_ino)
         _, status = os.waitpid(self.spawner.spawn(spec), 0)
         assert status == 0, "the command sees what it must not"
-        logs = self.homes.look(spec)
-        return self.homes.take_back(spec, alone and logs.are_as_made, following)
+        _, are_as_made = self.homes.look(spec)
+        return self.homes.take_back(spec, are_as_made, following)
 
 
 SEES_NOTHING = 'set -- $(ls -A); [ "$*" = "e o" ] && [ ! -s o ] && [ ! -s e ]'

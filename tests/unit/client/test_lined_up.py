@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,7 +19,7 @@ from awe_client.daemon import workshop as workshop_module
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.disk import DiskWatch
-from awe_client.daemon.executor import ONE_CORE, ExecutorPool, Told
+from awe_client.daemon.executor import ONE_CORE, ExecutorPool, OnEnd
 from awe_client.daemon.executor_main import Executor
 from awe_client.daemon.frames import CommandSpec, Size
 from awe_client.daemon.homes import Homes
@@ -35,6 +35,14 @@ from tests.unit.client.processes import marked
 
 pytestmark = pytest.mark.anyio
 LONG = "sleep 1000"
+
+
+class Told(NamedTuple):
+    """Hears of a command that is lined up."""
+
+    begins: Callable[[], None]
+    returned: Callable[[], None]
+    ended: OnEnd
 
 
 class Bench:
@@ -171,10 +179,10 @@ async def test_nothing_is_lined_up_behind_commands_that_take_long_or_are_of_anot
     assert not pool.can_line_up(ONE_CORE)
     [helper] = pool._helpers
     helper._ends.extend([time.monotonic() + 1000.0] * 12)  # so many in the window
-    assert helper.room_for(ONE_CORE) == 3
+    assert helper.room_for(ONE_CORE, time.monotonic()) == 3
     assert not pool.can_line_up((2, 0))
     bench.line_up("b", "exit 0")
-    assert helper.room_for(ONE_CORE) == 2
+    assert helper.room_for(ONE_CORE, time.monotonic()) == 2
     monkeypatch.setattr(executor_module, "_RATE_WINDOW_S", -2000.0)
     assert not pool.can_line_up(ONE_CORE)
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from awe_client.daemon.cgroup import ControlGroup
-from awe_client.daemon.executor import BOOT
+from awe_client.daemon.helper import BOOT
 from awe_client.daemon.proc import (
     command_line_of,
     cwd_of,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from awe_client.daemon import cgroup, executor
+from awe_client.daemon import cgroup, executor, helper
 from awe_client.daemon.cgroup import Added, ControlGroup
 from awe_client.daemon.executor import ExecutorPool
 from awe_client.daemon.identity import WorkRoot
@@ -138,7 +138,7 @@ async def test_an_executor_that_cannot_be_asked_into_the_group_is_ended(
     group = taking(monkeypatch, 1000)
     pool = ExecutorPool(1, root)
     await pool.start()
-    [lost], begun, start = await appears(str(root.fresh)), list[int](), executor._Helper.start
+    [lost], begun, start = await appears(str(root.fresh)), list[int](), helper.Helper.start
 
     def started(*args: Any) -> Any:
         helper = start(*args)
@@ -149,7 +149,7 @@ async def test_an_executor_that_cannot_be_asked_into_the_group_is_ended(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(executor, "LOOK_S", 0.05)
-    monkeypatch.setattr(executor._Helper, "start", started)
+    monkeypatch.setattr(helper.Helper, "start", started)
     with monkeypatch.context() as patched:
         patched.setattr(group, "add", fails)
         os.kill(lost, signal.SIGKILL)

@@ -18,7 +18,7 @@ import pytest
 from awe_client.cli.options import DEFAULT_SERVER
 from awe_client.daemon import logs, main
 from awe_client.daemon.daemon import Daemon, wall_limits
-from awe_client.daemon.executor import _Helper
+from awe_client.daemon.helper import Helper
 from awe_client.daemon.identity import WorkRootBusy
 from awe_client.daemon.proc import descendants
 from awe_client.daemon.spool import Spool
@@ -212,7 +212,7 @@ async def test_P_08_a_low_file_limit_costs_slots_but_no_attempts(server: FakeSer
 async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
     server: FakeServer, start: MakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from awe_client.daemon import executor, frames
+    from awe_client.daemon import executor, frames, helper
     from awe_client.daemon.outcome import SpawnRefusal
 
     refusals = [24, 11, 12]
@@ -221,7 +221,7 @@ async def test_P_08_refused_starts_are_tried_again_with_fewer_slots(
     def run(
         pool: executor.ExecutorPool,
         spec: frames.CommandSpec,
-        on_end: executor.OnEnd,
+        on_end: helper.OnEnd,
         size: frames.Size,
     ) -> int:
         if refusals:
@@ -476,16 +476,16 @@ async def test_a_daemon_that_cannot_start_all_its_executors_leaves_nothing(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = list[int]()
-    start = _Helper.start
+    start = Helper.start
 
-    def refused(*args: Any) -> _Helper:
+    def refused(*args: Any) -> Helper:
         if started:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         helper = start(*args)
         started.append(helper.pid)
         return helper
 
-    monkeypatch.setattr(_Helper, "start", refused)
+    monkeypatch.setattr(Helper, "start", refused)
     with pytest.raises(BlockingIOError):
         await Daemon(settings_for(server.url, tmp_path / "work", executors=2)).run()
     assert marked(str(tmp_path / "work" / "fresh")) == []

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from awe_client.daemon import executor as executor_module
+from awe_client.daemon import helper as helper_module
 from awe_client.daemon import workshop as workshop_module
 from awe_client.daemon.begun import NEXT, RUN, Begun
 from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.disk import DiskWatch
-from awe_client.daemon.executor import ONE_CORE, ExecutorPool, OnEnd
+from awe_client.daemon.executor import ONE_CORE, ExecutorPool
 from awe_client.daemon.executor_main import Executor
 from awe_client.daemon.frames import CommandSpec, Size
+from awe_client.daemon.helper import OnEnd
 from awe_client.daemon.homes import Homes
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.outcome import CommandEnd, SpawnRefusal
@@ -183,7 +184,7 @@ async def test_nothing_is_lined_up_behind_commands_that_take_long_or_are_of_anot
     assert not pool.can_line_up((2, 0))
     bench.line_up("b", "exit 0")
     assert helper.room_for(ONE_CORE, time.monotonic()) == 2
-    monkeypatch.setattr(executor_module, "_RATE_WINDOW_S", -2000.0)
+    monkeypatch.setattr(helper_module, "RATE_WINDOW_S", -2000.0)
     assert not pool.can_line_up(ONE_CORE)
 
 
@@ -279,8 +280,8 @@ def lined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Workshop, "_line_up", line_up)
     # Also where this machine is so busy that commands end slowly.
-    monkeypatch.setattr(executor_module, "LINE_S", 1.0)
-    monkeypatch.setattr(executor_module, "_RATE_WINDOW_S", 1.0)
+    monkeypatch.setattr(helper_module, "LINE_S", 1.0)
+    monkeypatch.setattr(helper_module, "RATE_WINDOW_S", 1.0)
     return lined
 
 

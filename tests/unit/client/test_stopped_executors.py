@@ -18,7 +18,9 @@ import pytest
 
 from awe_client.daemon import daemon as daemon_module
 from awe_client.daemon import executor as executor_module
-from awe_client.daemon.executor import ExecutorPool, executor_command
+from awe_client.daemon import helper as helper_module
+from awe_client.daemon.executor import ExecutorPool
+from awe_client.daemon.helper import executor_command
 from awe_client.daemon.identity import WorkRoot
 from awe_client.daemon.leftovers import kill_leftovers
 from awe_client.daemon.proc import parents, state_of
@@ -94,7 +96,7 @@ async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
     start(slots=1)
     [work] = await server.add_task("true")
     await server.result(work)
-    starts, original = 0, executor_module._Helper.start
+    starts, original = 0, helper_module.Helper.start
 
     def refused(*args: Any) -> Any:
         nonlocal starts
@@ -103,7 +105,7 @@ async def test_an_executor_that_cannot_be_replaced_at_once_is_later(
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return original(*args)
 
-    monkeypatch.setattr(executor_module._Helper, "start", refused)
+    monkeypatch.setattr(helper_module.Helper, "start", refused)
     os.kill(marked(str(tmp_path / "work" / "fresh"))[0], signal.SIGKILL)
     await eventually(lambda: starts == 3)
     [work] = await server.add_task("true")
@@ -135,7 +137,7 @@ async def test_a_client_that_can_start_no_executor_asks_for_nothing_says_so_and_
             raise RuntimeError("can't start new thread")
         begin(thread)
 
-    monkeypatch.setattr(executor_module.subprocess, "Popen", short_of_processes)
+    monkeypatch.setattr(helper_module.subprocess, "Popen", short_of_processes)
     monkeypatch.setattr(threading.Thread, "start", short_of_threads)
     os.kill(marked(str(tmp_path / "work" / "fresh"))[0], signal.SIGKILL)
     assert (await server.result(work))["ran"]
@@ -203,7 +205,7 @@ async def test_a_second_TERM_ends_a_daemon_whose_executor_does_not_answer(
 ) -> None:
     """Not stopped, but with a disk that hangs, say: nobody can make it go on."""
     monkeypatch.setattr(executor_module, "LOOK_S", 1000.0)
-    monkeypatch.setattr(executor_module, "END_S", 0.1)
+    monkeypatch.setattr(helper_module, "END_S", 0.1)
     monkeypatch.setattr(daemon_module, "RELEASE_S", 0.1)
     mark = "mark" + secrets.token_hex(8)
     daemon = start(slots=1, grace_s=0.1)

@@ -11,7 +11,18 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from shared_models.archives import check_file_name
 from shared_models.errors import BadRequest, InvalidDocument
-from shared_models.fields import MAX_INT, flag, free_text, mapping, rows, seconds, text, whole, whole_or_none
+from shared_models.fields import (
+    MAX_INT,
+    MAX_SECONDS,
+    flag,
+    free_text,
+    mapping,
+    rows,
+    seconds,
+    text,
+    whole,
+    whole_or_none,
+)
 from shared_models.ids import WorkunitId, split_workunit_id
 from shared_models.limits import (
     MAX_HOLDS,
@@ -226,7 +237,7 @@ def check_exchange(data: object) -> ExchangeRequest:
         incarnation=text(data, "incarnation", MAX_NAME_CHARS),
         request_id=whole(data, "request_id", 1),
         holds=[_hold(row, i, prefixes) for i, row in enumerate(holds)],
-        reports=[_numbered(row, i, prefixes) for i, row in enumerate(reports)],
+        reports=_reports(reports, prefixes),
         want=whole(data, "want", 0, MAX_WANT, default=0),
         wait_s=min(seconds(data, "wait_s"), MAX_WAIT_S),
         free=None if free is None else _free(free),
@@ -250,23 +261,27 @@ def check_report(data: object, prefixes: set[str] | None = None) -> Report:
     if outcome not in ("done", "failed", "released"):
         raise InvalidDocument("outcome: must be 'done', 'failed' or 'released'")
     get = data.get
+    attempt, token, code = get("attempt"), get("token"), get("exit_code")
+    took_s, perf = get("computetime_s"), get("perf")
     return Report(
-        work=_workunit(get("work"), "work", set() if prefixes is None else prefixes),
-        attempt=whole(data, "attempt", 0),
-        token=text(data, "token", MAX_NAME_CHARS),
-        outcome=outcome,
-        kind=_kind(get("kind")) if outcome == "failed" else None,
-        exit_code=whole_or_none(data, "exit_code"),
-        signal=None if get("signal") is None else whole_or_none(data, "signal"),
-        message=free_text(data, "message")[:MAX_NOTES_CHARS] if get("message", "") != "" else "",
-        computetime_s=seconds(data, "computetime_s"),
-        stdout_tail=tail(free_text(data, "stdout_tail")) if get("stdout_tail", "") != "" else "",
-        stderr_tail=tail(free_text(data, "stderr_tail")) if get("stderr_tail", "") != "" else "",
-        perf=_perf(mapping(data, "perf")),
-        outputs=_outputs(data) if get("outputs", []) != [] else [],
-        kept=free_text(data, "kept")[:MAX_NAME_CHARS] if get("kept", "") != "" else "",
-        out_of_reach=get("out_of_reach", False) is not False and flag(data, "out_of_reach"),
-        ran=get("ran", False) is not False and flag(data, "ran"),
+        _workunit(get("work"), "work", set() if prefixes is None else prefixes),
+        attempt if type(attempt) is int and 0 <= attempt <= MAX_INT else whole(data, "attempt", 0),
+        token
+        if type(token) is str and 0 < len(token) <= MAX_NAME_CHARS
+        else text(data, "token", MAX_NAME_CHARS),
+        outcome,
+        _kind(get("kind")) if outcome == "failed" else None,
+        code if type(code) is int and 0 <= code < 256 else whole_or_none(data, "exit_code"),
+        None if get("signal") is None else whole_or_none(data, "signal"),
+        free_text(data, "message")[:MAX_NOTES_CHARS] if get("message", "") != "" else "",
+        took_s if type(took_s) is float and 0.0 <= took_s < MAX_SECONDS else seconds(data, "computetime_s"),
+        tail(free_text(data, "stdout_tail")) if get("stdout_tail", "") != "" else "",
+        tail(free_text(data, "stderr_tail")) if get("stderr_tail", "") != "" else "",
+        _perf(perf if type(perf) is dict else mapping(data, "perf")),
+        _outputs(data) if get("outputs", []) != [] else [],
+        free_text(data, "kept")[:MAX_NAME_CHARS] if get("kept", "") != "" else "",
+        get("out_of_reach", False) is not False and flag(data, "out_of_reach"),
+        get("ran", False) is not False and flag(data, "ran"),
     )
 
 
@@ -278,11 +293,14 @@ def tail(log: str, limit: int = MAX_TAIL_BYTES) -> str:
     return log if len(encoded) <= limit else encoded[-limit:].decode("utf-8", "ignore")
 
 
-def _numbered(row: object, i: int, prefixes: set[str]) -> Report:
+def _reports(rows: list[Any], prefixes: set[str]) -> list[Report]:
+    found: list[Report] = []
     try:
-        return check_report(row, prefixes)
+        for row in rows:
+            found.append(check_report(row, prefixes))
     except InvalidDocument as exc:
-        raise InvalidDocument(f"reports[{i}].{exc.message}") from exc
+        raise InvalidDocument(f"reports[{len(found)}].{exc.message}") from exc
+    return found
 
 
 def _hold(row: object, i: int, prefixes: set[str]) -> tuple[WorkunitId, int]:
@@ -336,19 +354,15 @@ def _output(row: object, i: int) -> dict[str, Any]:
         raise InvalidDocument(f"outputs[{i}].{exc.message}") from exc
 
 
-def _is_like(value: str, prefixes: set[str]) -> bool:
-    """Whether an id differs from one that was checked in its rank only, as most of an exchange do."""
-    prefix, _, rank = value.rpartition("_")
-    return prefix in prefixes and len(rank) <= MAX_RANK_DIGITS and rank.isdecimal() and rank.isascii()
-
-
 def _workunit(value: object, path: str, prefixes: set[str]) -> WorkunitId:
     """Check an id; `prefixes` are those of ids that were found to be good, and get its own."""
-    if isinstance(value, str) and _is_like(value, prefixes):
-        return WorkunitId(value)
-    if isinstance(value, str) and _WORKUNIT.fullmatch(value):
-        prefixes.add(value.rpartition("_")[0])
-        return WorkunitId(value)
+    if isinstance(value, str):
+        prefix, _, rank = value.rpartition("_")
+        # Most ids of an exchange differ in their rank only.
+        is_like = prefix in prefixes and len(rank) <= MAX_RANK_DIGITS and rank.isdecimal() and rank.isascii()
+        if is_like or _WORKUNIT.fullmatch(value):
+            prefixes.add(prefix)
+            return WorkunitId(value)
     if not isinstance(value, str) or len(value) > 2 * MAX_NAME_CHARS:
         raise InvalidDocument(f"{path}: must be a workunit id <job>_<task>_<rank>")
     try:

@@ -30,8 +30,9 @@ class EventLog:
 
     def __init__(self, clock: Clock, size: int = RING) -> None:
         self._clock = clock
-        #: number, time and fact: made into an event only for who asks
-        self._ring: deque[tuple[int, str, Fact]] = deque(maxlen=size)
+        self._size = size
+        #: of each batch its first number, its time and its facts: made into events only for who asks
+        self._ring: deque[tuple[int, str, list[Fact]]] = deque()
         self._followers: set[asyncio.Future[None]] = set()
         self._closed = False
         self.last = 0  #: number of the newest event
@@ -44,13 +45,14 @@ class EventLog:
 
     def publish(self, facts: Iterable[Fact]) -> None:
         """Add facts that are durable and wake those who follow."""
-        time = rfc3339(self._clock.wall())
-        before = self.last
-        for seq, fact in enumerate(facts, before + 1):
-            self._ring.append((seq, time, fact))
-            self.last = seq
-        if self.last != before:
-            self._wake()
+        new = list(facts)
+        if not new:
+            return
+        self._ring.append((self.last + 1, rfc3339(self._clock.wall()), new))
+        self.last += len(new)
+        while _last_of(self._ring[0]) <= self.last - self._size:
+            self._ring.popleft()
+        self._wake()
 
     def _wake(self) -> None:
         for follower in self._followers:
@@ -69,13 +71,16 @@ class EventLog:
 
     def since(self, seq: int, *, job_id: str = "", limit: int = 1000) -> list[Event]:
         """Events newer than seq, oldest first."""
-        known = len(self._ring) - min(len(self._ring), self.last - self._known(seq))
-        newer = islice(self._ring, known, None)
-        wanted = (row for row in newer if not job_id or row[2].fields.get("jobid") == job_id)
-        return [
+        known = max(self._known(seq), self.last - self._size)
+        wanted = (
             {"seq": seq, "time": time, "code": fact.code, **fact.fields}
-            for seq, time, fact in islice(wanted, limit)
-        ]
+            for batch in self._ring
+            if _last_of(batch) > known
+            for first, time, facts in (batch,)
+            for seq, fact in enumerate(facts, first)
+            if seq > known and (not job_id or fact.fields.get("jobid") == job_id)
+        )
+        return list(islice(wanted, limit))
 
     async def wait(self, seq: int, timeout_s: float) -> bool:
         """Wait until an event newer than seq exists; False when the time is over."""
@@ -107,6 +112,11 @@ class EventLog:
                 return
             if not await self.wait(seq, HEARTBEAT_S) and not self._closed:
                 yield None
+
+
+def _last_of(batch: tuple[int, str, list[Fact]]) -> int:
+    """The number of the last fact of a batch."""
+    return batch[0] + len(batch[2]) - 1
 
 
 #: Facts worth a line in the log; those of single workunits would drown the rest.

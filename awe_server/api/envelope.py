@@ -51,10 +51,21 @@ Bad = refusals(400)
 Missing = refusals(400, 404)
 
 
+class _Json(Response):
+    """Of status 200, and with no headers but those of its body: what most replies are."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = body
+        length = str(len(body)).encode("ascii")
+        self.raw_headers = [(b"content-length", length), (b"content-type", JSON.encode("ascii"))]
+
+
 def ok(data: Any, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
     """Answer 200 with data; `more` are further keys of the envelope."""
     body = orjson.dumps({"status": 200, "data": data, "error": None, **more})
-    return Response(body, media_type=JSON, headers=dict(headers or {}))
+    return Response(body, media_type=JSON, headers=dict(headers)) if headers else _Json(body)
 
 
 def paged(rows: list[Any], page: Page, *, limit: int, offset: int) -> Response:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from awe_server.api.bodies import whole
 from awe_server.api.deps import services_when_ready
-from awe_server.api.envelope import JSON
+from awe_server.api.envelope import ok
 from awe_server.api.logs import Texts, keep_printed
 from awe_server.api.transfers import Transfers
 from awe_server.auth import policy
@@ -107,7 +107,7 @@ async def serve(request: Request) -> Response:
     data = await _data(services, client_id, x, reply)
     if logs:
         data["logs"] = logs
-    return Response(orjson.dumps({"status": 200, "data": data, "error": None}), media_type=JSON)
+    return ok(data)
 
 
 async def _settle(services: Services, client_id: ClientId, x: ExchangeRequest) -> ExchangeReply:

@@ -76,6 +76,8 @@ def _hold_again(state: State, client: Client, unit: Workunit) -> None:
         unlist_task(task)
     if (unit.exit or {}).get("kind") == FailureKind.LOST:
         unit.lost = max(0, unit.lost - 1)
+    else:
+        unit.given_back = max(0, unit.given_back - 1)
     unit.exit = None
     unit.missed = False
     unit.state = WorkunitState.CHECKOUT

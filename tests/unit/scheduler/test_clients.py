@@ -165,6 +165,16 @@ class TestIncarnations:
         assert (unit.failed, unit.lost) == (0, 1)
         assert job.state is JobState.IN_PROGRESS
 
+    def test_a_failure_of_one_of_two_daemons_with_one_id_counts_as_nothing_else(self, world: World) -> None:
+        world.client(incarnation="a")
+        world.client(incarnation="b")
+        world.submit(a_job().task("t"))
+        unit = world.take()
+        world.client(incarnation="a")
+        assert unit.given_back == 1
+        assert world.fail(unit) == "accepted"
+        assert (unit.failed, unit.lost, unit.given_back) == (1, 0, 0)
+
     def test_what_one_of_two_daemons_with_one_id_has_finished_counts(self, world: World) -> None:
         world.client(incarnation="a")
         world.client(incarnation="b")

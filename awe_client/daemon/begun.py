@@ -2,8 +2,8 @@
 
 If an executor is killed, it may have been by a command that it had just begun: who began must be known then,
 and a message for each would cost more than its start. Commands begin in the order of their keys, those that
-are started at once (RUN) and those that were lined up (NEXT) each for themselves, so the last key of both is
-enough.
+are started at once (RUN) and those that were lined up (NEXT) each for themselves. One that will not begin is
+told before a later one does, so the last key of both is enough.
 """
 
 import mmap
@@ -32,7 +32,11 @@ class Begun:
         """This one begins: to be called before it can do anything."""
         _KEY.pack_into(self._memory, order * _KEY.size, key)
 
+    def last(self, order: int) -> int:
+        """The last one that has begun, or was about to; 0 = none."""
+        key: int = _KEY.unpack_from(self._memory, order * _KEY.size)[0]
+        return key
+
     def has(self, order: int, key: int) -> bool:
         """Whether it may have begun."""
-        last: int = _KEY.unpack_from(self._memory, order * _KEY.size)[0]
-        return key <= last
+        return key <= self.last(order)

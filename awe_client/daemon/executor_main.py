@@ -155,7 +155,7 @@ class Executor:
     def _tell(self, kind: str, key: int, facts: tuple[Any, ...], next_key: int = 0) -> None:
         if not self._outgoing:
             self._send_at = time.monotonic() + GATHER_S
-        self._is_urgent = self._is_urgent or not next_key
+        self._is_urgent = self._is_urgent or not next_key or kind == "refused"
         self._outgoing.append((kind, key, facts, next_key))
 
     def _send(self) -> None:
@@ -206,8 +206,7 @@ class Executor:
                 # its output is cut off.
                 raise Refused("disk", errno.ENOSPC, b"")
             self._homes.enter(spec)
-            self._begun.note(order, key)
-            pid = self._spawner.spawn(spec)
+            pid = self._begin(order, key, spec)
         except Refused as exc:
             if spec.make_dir:
                 self._disk.before_removal()
@@ -220,6 +219,18 @@ class Executor:
         if spec.memory_limit_bytes > 0:
             self._memory.add(key, spec.memory_limit_bytes)
         return None
+
+    def _begin(self, order: int, key: int, spec: CommandSpec) -> int:
+        """Note that it begins, and start it; the pid. Raises Refused, and then it has not begun."""
+        if self._is_urgent:  # earlier ones may be among these that will never begin
+            self._send()
+        before = self._begun.last(order)
+        self._begun.note(order, key)
+        try:
+            return self._spawner.spawn(spec)
+        except Refused:
+            self._begun.note(order, before)
+            raise
 
     # --- ending ----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from awe_client.daemon.daemon import Daemon
 from awe_client.daemon.disk import DiskWatch
 from awe_client.daemon.executor import ONE_CORE, ExecutorPool
 from awe_client.daemon.executor_main import Executor
-from awe_client.daemon.frames import CommandSpec, Size
+from awe_client.daemon.frames import CommandSpec, Size, take_messages
 from awe_client.daemon.helper import OnEnd
 from awe_client.daemon.homes import Homes
 from awe_client.daemon.identity import WorkRoot
@@ -237,6 +237,45 @@ def test_a_full_disk_gets_all_back(
     executor._end(ended_well(1, tmp_path), is_alone=True)
     told = [(kind, key, next_key) for kind, key, _, next_key in executor._outgoing]
     assert told == [("returned", 3, 0), ("returned", 2, 0), ("ended", 1, 0)]
+
+
+def listened(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """All that it tells and begins, in order; every start but that of 4 is refused."""
+    heard: list[tuple[str, int]] = []
+
+    def send(frame: bytes) -> None:
+        heard.extend((kind, key) for kind, key, *_ in take_messages(bytearray(frame)))
+
+    def spawn(_: Any) -> int:
+        key = executor._begun.last(NEXT)
+        heard.append(("begins", key))
+        if key == 4:
+            return 1
+        raise Refused("spawn", errno.ENOENT, b"x")
+
+    executor._connection = type("", (), {"sendall": staticmethod(send)})()  # type: ignore[assignment]
+    monkeypatch.setattr(executor._spawner, "spawn", spawn)
+    return heard
+
+
+def test_who_will_not_begin_is_told_before_a_later_one_begins(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else it would count as begun, if this process is killed then."""
+    heard = listened(executor, monkeypatch)
+    executor._lined[4] = (plain_spec(tmp_path), ONE_CORE)
+    executor._obey("recall", 2)
+    executor._end(ended_well(1, tmp_path), is_alone=True)
+    assert heard == [("returned", 2), ("ended", 1), ("begins", 3), ("refused", 3), ("begins", 4)]
+
+
+def test_a_start_that_was_refused_has_not_begun(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    listened(executor, monkeypatch)
+    executor._begun.note(RUN, 7)
+    executor._obey("run", 8, plain_spec(tmp_path), (2, 0))
+    assert [executor._begun.last(order) for order in (RUN, NEXT)] == [7, 0]
 
 
 def test_ends_travel_together_only_while_nobody_waits_for_them(executor: Executor) -> None:

@@ -121,8 +121,8 @@ class Daemon:
         and AweError when the server refuses us.
         """
         self._root.open()
-        self._work_disk.open()
         try:
+            self._work_disk.open()
             self._spooled = self._spool.open()
             self._cache.open()
             self._images.open()

@@ -9,6 +9,7 @@ import pty
 import secrets
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -489,4 +490,17 @@ async def test_a_daemon_that_cannot_start_all_its_executors_leaves_nothing(
     with pytest.raises(BlockingIOError):
         await Daemon(settings_for(server.url, tmp_path / "work", executors=2)).run()
     assert marked(str(tmp_path / "work" / "fresh")) == []
+    assert open_below(tmp_path) == []
+
+
+async def test_a_daemon_that_cannot_start_the_thread_for_its_disk_gives_its_directory_back(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="starts no more threads"):
+            await Daemon(settings_for(server.url, tmp_path / "work")).run()
     assert open_below(tmp_path) == []

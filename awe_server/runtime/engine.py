@@ -343,7 +343,6 @@ class Engine(JobDocuments):
         await self._recover()
         if self._duties is not None:
             await self._duties.start()
-        renew_all(self._live, self.context())  # the data folder may have taken long
         self._go_on()
 
     async def _open(self) -> None:
@@ -364,6 +363,8 @@ class Engine(JobDocuments):
             await asyncio.sleep(STANDBY_S)
 
     async def _recover(self) -> None:
+        # A store that is damaged is left as it is: known before anything in it is put right.
+        await recovery.patiently(lambda: recovery.known_server(self._store), "recover")
         self._live = await recovery.patiently(
             lambda: recovery.read_state(self._store, self.settings, self.context), "recover"
         )
@@ -375,6 +376,7 @@ class Engine(JobDocuments):
 
     def _go_on(self) -> None:
         """Serve, and write what reading the state put right."""
+        renew_all(self._live, self.context())  # the store or the data folder may have taken long
         if self._phase is Phase.STARTING:
             self._phase = Phase.READY
         if not self._live.changes.is_empty():

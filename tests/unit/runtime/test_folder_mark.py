@@ -151,7 +151,8 @@ async def test_a_store_that_has_lost_its_server_document_is_what_is_damaged(
     elif folder == "another one's":
         (tmp_path / "nodes" / "server").write_text("somebody-else\n")
     await site.store.open()
-    await site.store.commit([Delete("meta", "server")])
+    odd = {"id": "odd", "state": "queued", "jid": "1"}  # is marked where it can be
+    await site.store.commit([Delete("meta", "server"), Put("jobs", odd)])
     says = "has nodes and no document 'server' in meta"
     with pytest.raises(StoreCorrupt, match=says) as refusal:
         await check_folder(tmp_path / "nodes", site.store)
@@ -162,6 +163,7 @@ async def test_a_store_that_has_lost_its_server_document_is_what_is_damaged(
     await again.engine.stop()
     await site.store.open()
     assert await site.store.get("meta", "server") is None
+    assert await site.store.get("jobs", "odd") == odd, "it was left as it is"
     if folder == "its own":  # as the refusal says
         uuid = (tmp_path / "nodes" / "server").read_text().strip()
         await site.store.commit([Put("meta", {"id": "server", "uuid": uuid})])

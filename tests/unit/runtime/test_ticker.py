@@ -2,9 +2,11 @@
 
 import pytest
 
+from awe_server.runtime import recovery
 from awe_server.runtime.ticker import Ticker
 from awe_server.scheduler.clients import heartbeat
 from awe_server.scheduler.state import Context, State
+from awe_server.store.base import Document, Store
 from tests.support.eventually import eventually
 from tests.unit.runtime.workshop import CLIENT, Workshop, task
 
@@ -71,6 +73,30 @@ async def test_the_grace_of_a_restart_begins_when_the_server_can_hear(
     assert await held(again) == 1
     let_pass(again, ticker, 1.0)
     assert await held(again) == 0
+
+
+async def test_the_grace_after_a_bug_begins_when_the_server_can_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, _ = await busy_shop()
+    plain = recovery.server_document
+
+    async def answered_late(store: Store) -> Document:
+        """By a store that was away when the leases had been read."""
+        shop.hands.monotonic_s += 90.0
+        return await plain(store)
+
+    def broken(state: State, ctx: Context) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(recovery, "server_document", answered_late)
+    with pytest.raises(KeyError):
+        await shop.engine.do(broken)
+    await eventually(lambda: shop.engine.ready)
+    ticker = Ticker(shop.engine, tick_s=0.5)
+    ticker.once()
+    let_pass(shop, ticker, 9.5)
+    assert await held(shop) == 1
+    let_pass(shop, ticker, 1.0)
+    assert await held(shop) == 0
 
 
 async def test_L_11_steps_of_the_wall_clock_expire_nothing_and_freeze_nothing() -> None:

@@ -19,20 +19,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 import httpx
 
 from tests.support import tally
 from tests.support.faults import Fault, Faults
-from tests.support.raw_http import BLOCK, SECOND, End, Gone, Head, connect, listen
+from tests.support.raw_http import BLOCK, FIRST, End, Gone, Head, connect, listen
 from tests.support.served import Seen
 
 #: What may go wrong with a request by chance.
 KINDS = frozenset({"503", "503-retry-after", "reset", "cut-request", "repeat", "drop-reply", "cut", "stall"})
 _ANY = "GET|HEAD|PUT|POST|DELETE"
-_SECOND = f"{SECOND}: 1\r\n".encode()
 _IN_MEMORY = 2**20  #: what is kept of a request that is sent twice; the rest is in a file
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -179,7 +178,7 @@ class FaultProxy:
         fault = await self._next_fault(seen)
         body = near.body(head)
         if fault is None:
-            return await self._exchange(seen, head, body, near)
+            return (await self._exchange(seen, head, body, near)).goes_on
         self._count(_name(fault))
         if fault.status:
             async for _ in body:
@@ -242,10 +241,11 @@ class FaultProxy:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as kept:
             async for piece in body:
                 kept.write(piece)
-            for end in (None, near):
-                kept.seek(0)
-                goes_on = await self._exchange(seen, head, _pieces(kept), end, more=_SECOND)
-        return goes_on
+            kept.seek(0)
+            first = await self._exchange(seen, head, _pieces(kept), None)
+            kept.seek(0)
+            more = f"{FIRST}: {first.status}\r\n".encode()
+            return (await self._exchange(seen, head, _pieces(kept), near, more=more)).goes_on
 
     async def _exchange(
         self,
@@ -255,10 +255,8 @@ class FaultProxy:
         near: End | None,
         cut_at: int | None = None,
         more: bytes = b"",
-    ) -> bool:
-        """Ask the server, and give its reply, with `more` headers, to `near`, or to nobody; whether the
-        connection goes on.
-        """
+    ) -> "_Passed":
+        """Ask the server, and give its reply, with `more` headers, to `near`, or to nobody."""
         with contextlib.closing(await connect(*self._target)) as far:
             await far.send(head.raw)
             sending = asyncio.ensure_future(_send(body, far))
@@ -273,14 +271,21 @@ class FaultProxy:
                     whole = b"".join([piece async for piece in pieces])
                     if self.drops(seen, httpx.Response(reply.status, headers=reply.headers, content=whole)):
                         self._count("drop-reply")
-                        return False
+                        return _Passed(reply.status, goes_on=False)
                     pieces = _nothing(whole)
                 goes_on = await _give(reply, pieces, near, cut_at)
                 await sending  # an early reply: the rest of the request is read, and nobody wants it
-                return goes_on
+                return _Passed(reply.status, goes_on)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
+
+
+class _Passed(NamedTuple):
+    """A request and its reply."""
+
+    status: int
+    goes_on: bool  #: the connection of who asked may be used again
 
 
 class _Chance:

@@ -39,7 +39,7 @@ import httpx
 
 from shared_models.times import rfc3339
 from tests.support import tally
-from tests.support.raw_http import SECOND
+from tests.support.raw_http import FIRST
 
 Document = dict[str, Any]
 Documents = Mapping[str, Sequence[Document]]
@@ -174,7 +174,8 @@ class Ledger:
         with self._lock:
             if reopening is not None:
                 reopening.ended = next(self._ticks)
-            if response.is_client_error and SECOND not in response.headers:  # it has not happened
+            first = response.headers.get(FIRST, "400")
+            if response.is_client_error and first.startswith("4"):  # it has not happened
                 _withdraw(self.reopenings, id, reopening)
                 _withdraw(self.going, id, going)
 

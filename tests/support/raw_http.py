@@ -12,8 +12,8 @@ BLOCK = 65536
 _RESET = struct.pack("ii", 1, 0)
 
 
-#: A header of a reply: it is that to the second of two requests, and the first may have had another.
-SECOND = "x-second-reply"
+#: A header of the reply to the second of two requests: the status of that to the first.
+FIRST = "x-first-reply"
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ class IndexBuilder:
             self._running.discard(process)
             with anyio.CancelScope(shield=True):
                 await _end(process)
-                if process.returncode:  # nothing else removes what it began to write, but an hour later
-                    await to_thread.run_sync(_remove, unfinished(blob, kind, process.pid))
+                if process.returncode:
+                    await _clear(unfinished(blob, kind, process.pid))
         try:
             return read_answer(line)
         except ValueError as exc:
@@ -144,6 +144,16 @@ async def _end(process: Process) -> None:
         process.kill()
     if not await _has_ended(process):
         log.warning("scan_left", extra={"pid": process.pid})
+
+
+async def _clear(path: Path) -> None:
+    """Remove what a scan began to write, which nothing else does, but an hour later. A disk that hangs holds
+    nobody up.
+    """
+    with anyio.move_on_after(END_S) as waiting:
+        await to_thread.run_sync(_remove, path, abandon_on_cancel=True)
+    if waiting.cancelled_caught:
+        log.warning("scan_file_left", extra={"file": str(path), "reason": f"no answer within {END_S:g} s"})
 
 
 def _remove(path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,25 @@ async def test_a_scan_that_is_stuck_is_not_waited_for_for_ever(
     if stuck == "even then":
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+async def test_what_a_killed_scan_left_on_a_disk_that_hangs_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr(builder_module, "END_S", 1.0)
+    answers = threading.Event()
+    monkeypatch.setattr(builder_module, "_remove", lambda _: answers.wait(20))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(Unreadable):
+                await IndexBuilder()._in_process(tmp_path / "blob", "record", "reads")
+    finally:
+        answers.set()
+    assert "scan_file_left" in caplog.messages
 
 
 async def test_a_scan_that_fails_for_an_unknown_reason_is_an_error(

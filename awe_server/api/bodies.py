@@ -11,12 +11,14 @@ from starlette.requests import ClientDisconnect, Request
 from awe_server.api.connection import bypass_of
 from awe_server.api.params import plain_count
 from awe_server.data.ports import Cut, Sink
-from awe_server.data.sockets import STEP_BYTES, Socket, in_thread
+from awe_server.data.sockets import FAST_BYTES, STEP_BYTES, UPLOADS, Socket, in_thread
 from shared_models.errors import BadRequest, InvalidDocument, TooLarge
 from shared_models.strict_json import read_json
 
 #: A sender that is silent for so long in the middle of a body is given up.
 STALL_S = 120.0
+#: What comes little by little is taken so seldom, not for each packet.
+PAUSE_S = 0.005
 #: A body that is only a few keys: a client's profile, a heartbeat, attributes of a node.
 MAX_SMALL_BYTES = 1024 * 1024
 
@@ -95,29 +97,32 @@ class Body:
         left = self._length - self._seen
         with self._bypass.receiving(left) as (here, line):
             if here:
-                await in_thread(partial(sink.write, here))
+                await in_thread(UPLOADS, partial(sink.write, here))
                 yield len(here)
             left -= len(here)
             if line is None:
                 raise SenderGone
             while left:
-                count, is_open = await in_thread(partial(line.receive, min(left, STEP_BYTES), sink))
+                wanted = min(left, STEP_BYTES)
+                count, is_open = await in_thread(UPLOADS, partial(line.receive, wanted, sink))
                 left -= count
                 if count:
                     yield count
-                elif is_open:
-                    await _something_comes(line)
                 if left and not is_open:
                     raise SenderGone
+                if count < wanted:
+                    await _more_comes(line, left)
         self._seen = self._length
 
 
-async def _something_comes(line: Socket) -> None:
+async def _more_comes(line: Socket, left: int) -> None:
     try:
         async with asyncio.timeout(STALL_S):
             await line.readable()
     except TimeoutError as exc:
         raise _stalled() from exc
+    if line.here < min(left, FAST_BYTES):
+        await asyncio.sleep(PAUSE_S)
 
 
 def _stalled() -> Stalled:

@@ -17,18 +17,22 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from awe_server.api.one_packet import OnePacket
 from awe_server.data.downloads import ByteReader
-from awe_server.data.sockets import Socket, in_thread
+from awe_server.data.sockets import DOWNLOADS, STEP_BYTES, Socket, in_thread
 from shared_models.limits import MIB
 
 _EXTENSION = "awe.bypass"
 LARGE_BYTES = MIB  #: what is left of a body, at least, to be worth it
+#: A caller that takes no byte of an answer for so long is given up.
+STALL_S = 120.0
 _FLUSH_S = 0.005
+_NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
 
 
 class Connection(OnePacket):
     """Speaks HTTP/1.1 on one connection."""
 
     _left = 0  #: bytes of a body of which the parser knows nothing
+    sending: Socket | None = None  #: what an answer goes out on, past us
     line: asyncio.Transport  #: the transport, whatever else replies are written through
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -39,8 +43,18 @@ class Connection(OnePacket):
     def connection_lost(self, exc: Exception | None) -> None:
         """The line is closed. What it holds and what holds it part: Python looks for cycles seldom."""
         super().connection_lost(exc)
+        if self.sending is not None:
+            self.sending.wake()
         self.pipeline.clear()
         self.cycle = self.scope = None  # type: ignore[assignment]
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; behind an answer that is under way it would be taken for the rest of it."""
+        answer = self.cycle
+        if self.pipeline or (answer and answer.response_started and not answer.response_complete):
+            self.line.abort()
+        else:
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         """A request begins."""
@@ -119,38 +133,72 @@ class Bypass:
         try:
             yield here, line
         finally:
-            line.close()
-            connection.go_on(left - len(here) - line.received)
+            if line.close():
+                connection.go_on(left - len(here) - line.received)
+            else:  # a thread still takes bytes from there: nobody knows what comes next
+                connection.line.abort()
 
     async def send(self, reader: ByteReader, send: Send) -> None:
-        """Send the body of an answer that has begun. `send` is told of each step, so that it can object."""
+        """Send the body of an answer that has begun. `send` is told of each step, so that it can object.
+
+        It ends early when the caller is gone, or takes nothing for STALL_S.
+        """
+        transport = self._connection.line
+        await send(_NOTHING)  # whatever holds the head back lets go of it
+        try:
+            await _written(transport)
+            if not transport.is_closing():
+                await self._send(reader, send)
+        except (ConnectionError, TimeoutError):  # also for what waited before it
+            self.cycle.disconnected = True
+            transport.abort()
+
+    async def _send(self, reader: ByteReader, send: Send) -> None:
         transport, cycle = self._connection.line, self.cycle
-        nothing = {"type": "http.response.body", "body": b"", "more_body": True}
-        await send(nothing)  # whatever holds the head back lets go of it
-        await _written(transport)
-        if transport.is_closing():
-            return
-        line = Socket(transport.get_extra_info("socket").fileno())
+        line = self._connection.sending = Socket(transport.get_extra_info("socket").fileno())
         try:
             while reader.left and not transport.is_closing():
-                sent = await in_thread(partial(reader.send_to, line))
+                wanted = min(reader.left, STEP_BYTES)
+                sent = await in_thread(DOWNLOADS, partial(reader.send_to, line))
                 cycle.expected_content_length -= sent
-                await send(nothing)
-                if not sent:
-                    await line.writable()
-        except (ConnectionError, TimeoutError):  # the caller is gone
-            cycle.disconnected = True
+                await send(_NOTHING)
+                if sent < wanted and not transport.is_closing():
+                    await _taken(line)
+        except (ConnectionError, TimeoutError):
             transport.abort()
+            raise
         finally:
-            line.close()
+            self._connection.sending = None
+            if transport.is_closing() and reader.left:
+                line.abort()
+            else:
+                line.close()
 
 
 async def _written(transport: asyncio.Transport) -> None:
-    """Return when nothing waits to be sent."""
-    pause_s = 0.0
-    while transport.get_write_buffer_size():
+    """Return when nothing waits to be sent. Raises TimeoutError if nothing of it is taken for STALL_S."""
+    clock = asyncio.get_running_loop().time
+    pause_s, least, since_s = 0.0, -1, 0.0
+    while (waits := transport.get_write_buffer_size()) and not transport.is_closing():
+        if waits != least:
+            least, since_s = waits, clock()
+        elif clock() - since_s > STALL_S:
+            raise TimeoutError
         await asyncio.sleep(pause_s)
         pause_s = _FLUSH_S
+
+
+async def _taken(line: Socket) -> None:
+    """Return when the line takes more, or is lost. Raises TimeoutError if nothing is taken for STALL_S."""
+    while True:
+        before = line.under_way
+        try:
+            async with asyncio.timeout(STALL_S):
+                await line.writable()
+            return
+        except TimeoutError:  # slow callers have taken something, but left too little room
+            if line.under_way == before:
+                raise
 
 
 def bypass_of(scope: Scope) -> Bypass | None:

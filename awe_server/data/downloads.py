@@ -93,10 +93,13 @@ class ByteReader:
 
         Blocking, in a thread. Raises OSError.
         """
+        file = os.dup(self._descriptor)  # ours may be closed meanwhile, and its number be another file's
         try:
-            sent = line.send_file(self._descriptor, self._offset, min(self._left, STEP_BYTES))
+            sent = line.send_file(file, self._offset, min(self._left, STEP_BYTES))
         except EOFError as exc:
             raise self._too_short() from exc
+        finally:
+            os.close(file)
         self._offset += sent
         self._left -= sent
         return sent

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from awe_server.api import bodies
+from awe_server.api import bodies, connection
 from awe_server.api.connection import LARGE_BYTES, Connection
 from awe_server.data.blobs import Intake
-from awe_server.data.sockets import STEP_BYTES, Socket
+from awe_server.data.sockets import STEP_BYTES, THREADS, Socket
 from tests.api.conftest import Api
 from tests.support.descriptors import open_below
 from tests.support.eventually import eventually
@@ -255,7 +256,9 @@ async def test_a_slow_caller_gets_all_and_holds_no_thread(served: Served) -> Non
     await line.send(request("POST", "/node", len(body)), body)
     node = await line.ok()
     await line.send(request("GET", f"/node/{node['id']}?download"))
-    await eventually(lambda: 0 in served.sent)  # the line takes no more: nobody waits for it in a thread
+    await eventually(
+        lambda: bool(served.sent) and served.sent[-1] < STEP_BYTES
+    )  # the line takes no more: nobody waits for it in a thread
     assert await line.reply() == (200, body)
 
 
@@ -294,3 +297,105 @@ async def test_connections_and_requests_that_are_over_are_no_garbage_that_waits_
         assert [type(o).__name__ for o in gc.get_objects()].count("RequestResponseCycle") <= 1
     finally:
         gc.enable()
+
+
+async def test_uploads_that_trickle_hold_up_no_other_one(served: Served) -> None:
+    async def trickle(line: Line) -> None:
+        while True:
+            await line.send(b"x")
+            await asyncio.sleep(0.0005)
+
+    slow = [await served.line() for _ in range(THREADS)]
+    for line in slow:
+        await line.send(request("POST", "/node", 1 << 30), LARGE[:LARGE_BYTES])
+    trickling = [asyncio.create_task(trickle(line)) for line in slow]
+    await eventually(lambda: len(served.received) >= THREADS)
+    line = await served.line()
+    await line.send(request("POST", "/node", len(LARGE)), LARGE)
+    assert (await line.ok())["file"]["checksum"]["md5"] == hashlib.md5(LARGE).hexdigest()
+    for task in trickling:
+        task.cancel()
+    await asyncio.gather(*trickling, return_exceptions=True)
+
+
+async def test_a_disk_that_hangs_under_uploads_holds_up_no_download(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await served.line()
+    await line.send(request("POST", "/node", len(LARGE)), LARGE)
+    node = await line.ok()
+    hung, goes_on, plain_write = list[int](), threading.Event(), os.write
+
+    def write(descriptor: int, data: Any) -> int:
+        if not threading.current_thread().name.startswith("AnyIO"):  # the first bytes go another way
+            hung.append(descriptor)
+            goes_on.wait(60)
+        return plain_write(descriptor, data)
+
+    monkeypatch.setattr("awe_server.data.blobs.os.write", write)
+    uploads = [await served.line() for _ in range(THREADS)]
+    try:
+        sending = [
+            asyncio.create_task(up.send(request("POST", "/node", len(LARGE)), LARGE)) for up in uploads
+        ]
+        await eventually(lambda: len(hung) == THREADS)
+        await line.send(request("GET", f"/node/{node['id']}?download"))
+        assert await asyncio.wait_for(line.reply(), 20.0) == (200, LARGE)
+    finally:
+        goes_on.set()
+    await asyncio.gather(*sending)
+    for up in uploads:
+        assert (await up.ok())["file"]["size"] == len(LARGE)
+
+
+async def stuck_download(served: Served) -> Line:
+    """A download of which its caller takes nothing more."""
+    line = await served.line()
+    body = LARGE * 3
+    await line.send(request("POST", "/node", len(body)), body)
+    node = await line.ok()
+    other = await served.line()
+    other.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    other.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await other.send(request("GET", f"/node/{node['id']}?download"))
+    await eventually(lambda: bool(served.sent) and served.sent[-1] < STEP_BYTES)
+    return other
+
+
+async def nothing_open(served: Served, tmp_path: Path) -> None:
+    await eventually(lambda: not open_below(tmp_path / "data" / "memory" / "nodes" / "blobs"))
+    await eventually(lambda: len(served.connections) == 1)
+
+
+async def test_a_caller_who_shuts_its_side_and_takes_nothing_leaves_nothing_open(
+    served: Served, tmp_path: Path
+) -> None:
+    line = await stuck_download(served)
+    line.writer.write_eof()
+    await nothing_open(served, tmp_path)
+
+
+async def test_a_caller_who_takes_nothing_is_given_up(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STALL_S", 0.3)
+    line = await stuck_download(served)
+    await nothing_open(served, tmp_path)
+    line.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await line.reply()
+
+
+async def test_what_is_no_http_behind_a_request_does_not_get_into_its_answer(served: Served) -> None:
+    line = await stuck_download(served)
+    await line.send(b"\0 no HTTP\r\n\r\n")
+    await eventually(lambda: len(served.connections) == 1)
+    line.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    came = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while some := await line.reader.read(STEP_BYTES):
+            came += some
+    head, _, body = bytes(came).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert len(body) < 3 * len(LARGE)
+    assert (LARGE * 3).startswith(body)

@@ -3,7 +3,8 @@
 On a replica set or behind mongos a batch is one transaction, acknowledged by a majority's journal, which also
 renews the writer's lease. All transactions are of one session: the next one ends one that an outage left open
 on the server, and the lease tells a successor which session to end. MongoDB 8 takes all writes of a
-transaction, the renewal included, in one request; an older one wants one for each collection. A standalone
+transaction, the renewal included, in one request; an older one, also one that a fail-over brings, wants one
+for each collection, and so does a newer one that is told to behave as an older one. A standalone
 server has no transactions: there the lease is renewed first, then the batch is written in its order.
 """
 
@@ -24,6 +25,7 @@ from pymongo.errors import (
     ClientBulkWriteException,
     ConfigurationError,
     DocumentTooLarge,
+    InvalidOperation,
     OperationFailure,
     PyMongoError,
 )
@@ -70,9 +72,14 @@ _DURABLE = WriteConcern("majority", wtimeout=20_000, j=True)
 
 _NOT_ALLOWED = (13, 18)  #: MongoDB's codes for "unauthorized" and "authentication failed"; waiting is vain
 _PASSING = ("TransientTransactionError", "UnknownTransactionCommitResult")
+_NO_SUCH_COMMAND = (59, 115)  #: MongoDB's codes for "command not found" and "command not supported"
 _ALL_AT_ONCE = 25  #: MongoDB 8's wire version: one request may write to several collections
 _IDS_PER_REQUEST = 500
 _SCAN_DOCUMENTS = 1_000
+
+
+class _CannotAtOnce(Exception):
+    """The server does not take writes to several collections in one request; nothing was written."""
 
 
 class MongoStore:
@@ -273,14 +280,22 @@ class MongoStore:
                 await self._renew(lease)
             return
         is_short = len(batch) <= INLINE_STEPS
-        runs = self._runs(batch) if is_short else await asyncio.to_thread(self._runs, batch)
         async with self._writing:
+            runs = self._runs(batch) if is_short else await asyncio.to_thread(self._runs, batch)
             with _translated(self.name, "write"):
-                if self._has_transactions:
-                    await self._in_transaction(lease, runs)
-                else:
-                    lease.renewed(await lease.renew())
-                    await self._write(runs)
+                try:
+                    await self._write_durably(lease, runs)
+                except _CannotAtOnce as exc:
+                    log.warning("mongodb_writes_one_by_one", extra={"reason": str(exc)})
+                    self._writes_at_once = False
+                    await self._write_durably(lease, self._runs(batch))
+
+    async def _write_durably(self, lease: Lease, runs: list[tuple[Collection, list[Any]]]) -> None:
+        if self._has_transactions:
+            await self._in_transaction(lease, runs)
+        else:
+            lease.renewed(await lease.renew())
+            await self._write(runs)
 
     def _runs(self, batch: Sequence[Operation]) -> list[tuple[Collection, list[Any]]]:
         """The batch in its order, neighbours of one collection together."""
@@ -309,14 +324,19 @@ class MongoStore:
     async def _write_at_once(
         self, lease: Lease, runs: list[tuple[Collection, list[Any]]], session: Any
     ) -> Renewal:
-        """Renew the lease and write all in one request. Raises LeaseGone."""
+        """Renew the lease and write all in one request. Raises LeaseGone, _CannotAtOnce."""
         renewal = lease.renewal()
         writes = [UpdateOne(lease.ours, renewal.change, namespace=f"{self._database.name}.meta")]
         writes += itertools.chain.from_iterable(some for _, some in runs)
         try:
             result = await self._client.bulk_write(writes, ordered=True, session=session)
         except ClientBulkWriteException as exc:
-            raise exc.error if isinstance(exc.error, PyMongoError) else exc from exc
+            cause = exc.error if isinstance(exc.error, PyMongoError) else exc
+            _refuse_at_once(cause)
+            raise cause from exc
+        except PyMongoError as exc:
+            _refuse_at_once(exc)
+            raise
         reach("inside-commit")
         # Each write but a deletion finds its document or makes it; only the lease's makes none.
         deletions = sum(isinstance(write, DeleteOne | DeleteMany) for write in writes)
@@ -433,6 +453,12 @@ def _translated(name: str, action: str) -> Iterator[None]:
         raise BadRequest("an id or value is not valid Unicode text") from exc
     except (PyMongoError, Busy) as exc:
         raise StoreUnavailable(f"{name}: cannot {action}: {exc}", op=action) from exc
+
+
+def _refuse_at_once(error: PyMongoError) -> None:
+    """Raise _CannotAtOnce if that is what the driver or the server says."""
+    if isinstance(error, InvalidOperation) or getattr(error, "code", None) in _NO_SUCH_COMMAND:
+        raise _CannotAtOnce(str(error)) from error
 
 
 def _write_of(step: Operation, namespace: str | None) -> ReplaceOne[Any] | DeleteOne | DeleteMany:

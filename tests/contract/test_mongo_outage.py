@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import ClientBulkWriteException, InvalidOperation, OperationFailure, PyMongoError
 
 from awe_server.store.base import Delete, DeleteWhere, Operation, Put, Query
 from awe_server.store.mongo import TRIES, MongoStore
@@ -164,6 +164,37 @@ async def test_passing_trouble_is_tried_again(store: MongoStore, monkeypatch: py
     with pytest.raises(StoreUnavailable, match="WriteConflict"):
         await store.commit([Put("jobs", {"id": "k"})])
     assert await store.get("jobs", "k") is None
+
+
+REFUSALS = [
+    OperationFailure("BulkWrite may not be run without featureFlagBulkWriteCommand enabled", 115),
+    OperationFailure("no such command: 'bulkWrite'", 59),
+    InvalidOperation("MongoClient.bulk_write requires MongoDB server version 8.0+."),
+    ClientBulkWriteException({"error": OperationFailure("not supported", 115)}, verbose=False),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=["compatibility 7.0", "unknown", "fail-over", "wrapped"])
+async def test_a_server_that_takes_one_collection_at_a_time_after_all_is_written_so(
+    mongo_url: str, monkeypatch: pytest.MonkeyPatch, refusal: PyMongoError
+) -> None:
+    store, asked = MongoStore(mongo_url), list[int]()
+    await store.open()
+    assert store._writes_at_once
+
+    async def bulk_write(writes: list[Any], **_: Any) -> None:
+        asked.append(len(writes))
+        raise refusal
+
+    monkeypatch.setattr(store._client, "bulk_write", bulk_write, raising=False)
+    for number in range(2):
+        await store.commit([Put("tasks", {"id": f"t{number}"}), Put("jobs", {"id": f"j{number}"})])
+    await store.commit([Put("jobs", {"id": f"many{number}"}) for number in range(300)])
+    assert asked == [3], "it is asked once"
+    assert await store.get("tasks", "t0") == {"id": "t0"}
+    assert await store.get("jobs", "j1") == {"id": "j1"}
+    assert (await store.find("jobs", Query())).total == 302
+    await store.close()
 
 
 @pytest.fixture

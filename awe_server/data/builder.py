@@ -37,6 +37,7 @@ WINDOWED_BYTES = 8192 * MIB
 #: Reads of so much are cut when they come: little beside that, and nobody who wants parts waits for it.
 AHEAD_BYTES = 128 * MIB
 PROCESSES = 2
+THREADS = 4  #: that scan or cut; the other threads of the server are there for what is over at once
 FOREIGN_PROCESSES = 8  #: they wait for other hosts most of the time
 END_S = 2.0  #: how long a scan may take to end by itself, and again when it was killed
 _PACKAGES = str(Path(__file__).parents[2])
@@ -53,6 +54,7 @@ class IndexBuilder:
         self._free = asyncio.Semaphore(PROCESSES)
         self._free_foreign = asyncio.Semaphore(FOREIGN_PROCESSES)
         self._running: set[Process] = set()
+        self._threads = anyio.CapacityLimiter(THREADS)
 
     async def build(self, blob: Path, kind: str, name: str) -> IndexFact:
         """Build one index (`size` needs none); `name` is what errors call the file.
@@ -64,17 +66,19 @@ class IndexBuilder:
             raise BadRequest(f"Unknown index '{kind[:60]}': expected size, {', '.join(SCANNED_KINDS)}.")
         size = (await to_thread.run_sync(blob.stat)).st_size
         if size <= INLINE_BYTES:
-            return await to_thread.run_sync(build_index, blob, kind, name)
+            return await to_thread.run_sync(build_index, blob, kind, name, limiter=self._threads)
         if kind == "chunkrecord" and size <= WINDOWED_BYTES:
             with contextlib.suppress(Unclear):
                 windows = partial(build_index, blob, kind, name, may_scan=False)
-                return await to_thread.run_sync(windows)
+                return await to_thread.run_sync(windows, limiter=self._threads)
         async with self._free:
             return await self._insist(blob, kind, name)
 
     async def build_ahead(self, blob: Path, size: int) -> IndexFact | None:
         """The index that a file just received is most likely asked for; None = there is none for now."""
-        return await to_thread.run_sync(build_ahead, blob) if size >= AHEAD_BYTES else None
+        if size < AHEAD_BYTES:
+            return None
+        return await to_thread.run_sync(build_ahead, blob, limiter=self._threads)
 
     async def build_foreign(self, blob: Path, kind: str, name: str, place: Place) -> IndexFact:
         """Build the index of what is at another place, as if it lay in `blob`; always in a process.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import anyio
 import pytest
 
 from awe_server.data import builder as builder_module
@@ -64,6 +65,32 @@ async def test_every_kind_of_every_file(nodes: NodeStore, data: bytes, kind: str
     assert document["indexes"][kind]["records"] == fact.records
     assert await nodes.build_index("node-1", kind) == fact
     assert locate_in(await nodes.ready(document, kind), f"1-{fact.total_units}") == (0, len(data))
+
+
+@pytest.mark.parametrize("size", [1, INLINE_BYTES + 1])
+async def test_scans_in_threads_on_a_disk_that_hangs_leave_threads_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    blob, begun, goes_on = tmp_path / "blob", list[str](), threading.Event()
+    blob.write_bytes(b"x" * size)
+
+    def build_index(_: Path, kind: str, name: str, **__: object) -> IndexFact:
+        begun.append(name)
+        goes_on.wait(60)
+        return IndexFact(kind, 1, "text")
+
+    monkeypatch.setattr(builder_module, "build_index", build_index)
+    builder = IndexBuilder()
+    builds = [asyncio.create_task(builder.build(blob, "chunkrecord", f"f{n}")) for n in range(50)]
+    try:
+        await eventually(lambda: len(begun) >= builder_module.THREADS)
+        for _ in range(40):
+            await asyncio.wait_for(anyio.to_thread.run_sync(int), 20.0)
+        assert len(begun) == builder_module.THREADS
+    finally:
+        goes_on.set()
+    await asyncio.gather(*builds)
+    assert len(begun) == 50
 
 
 async def test_large_reads_are_cut_when_they_come(

@@ -26,7 +26,12 @@ class WorkThread:
         self._end = weakref.finalize(self, self._jobs.put, None)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do it after all that was asked for before; not if nobody waits any more when its turn comes."""
+        """Do it after all that was asked for before; not if nobody waits any more when its turn comes.
+
+        Raises RuntimeError after `end`.
+        """
+        if not self._end.alive:
+            raise RuntimeError("the thread was told to end")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.put((loop, future, work))
@@ -61,5 +66,11 @@ def _return(future: "asyncio.Future[Any]", result: object) -> None:
 
 
 def _raise(future: "asyncio.Future[Any]", error: BaseException) -> None:
-    if not future.done():
+    if future.done():
+        return
+    try:
         future.set_exception(error)
+    except TypeError:  # a future takes no StopIteration: it would end who waits as if all were well
+        ended = RuntimeError("StopIteration")
+        ended.__cause__ = error
+        future.set_exception(ended)

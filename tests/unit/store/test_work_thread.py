@@ -42,6 +42,21 @@ async def test_what_goes_wrong_is_raised_where_it_is_waited_for_and_the_thread_g
     thread.end()
 
 
+async def test_whoever_asks_an_ended_thread_is_told() -> None:
+    thread = WorkThread(NAME)
+    thread.end()
+    with pytest.raises(RuntimeError, match="told to end"):
+        await asyncio.wait_for(thread.run(lambda: 1), 20.0)
+
+
+async def test_a_stop_iteration_is_told_too() -> None:
+    thread = WorkThread(NAME)
+    with pytest.raises(RuntimeError, match="StopIteration") as told:
+        await asyncio.wait_for(thread.run(lambda: next(iter(()))), 20.0)
+    assert isinstance(told.value.__cause__, StopIteration)
+    thread.end()
+
+
 async def test_what_nobody_waits_for_any_more_is_left_out_unless_it_runs() -> None:
     thread, go, done = WorkThread(NAME), threading.Event(), list[str]()
     began = threading.Event()

@@ -385,7 +385,7 @@ def _prepare_process() -> None:
 def main() -> None:
     """Take the socket from standard input and serve.
 
-    The arguments, after one for `_BOOT`: a folder for directories not in use, one above all that are, and the
+    The arguments, after one for `BOOT`: a folder for directories not in use, one above all that are, and the
     descriptor of the memory in which is noted what begins.
     """
     begun_fd = int(sys.argv[4])

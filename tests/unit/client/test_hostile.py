@@ -234,11 +234,12 @@ async def test_what_was_written_while_the_disk_was_full_is_no_success_although_t
 ) -> None:
     daemon = Daemon(settings_for(server.url, small_disk / "w", keep_failed_s=0.0))
     task = asyncio.ensure_future(daemon.run())
-    full, written, wait = tmp_path / "full", tmp_path / "written", "do sleep 0.02; done"
-    fill = f"head -c 10000000 /dev/zero > big; touch {full}; until [ -e {written} ]; {wait}; exit 1"
-    cut = (
-        f"until [ -e {full} ]; {wait}; echo data > out.txt; touch {written}; until echo x > y; {wait}; exit 0"
-    )
+    begun, full, written = (tmp_path / name for name in ("begun", "full", "written"))
+    wait = "do sleep 0.02; done"
+    fill = f"until [ -e {begun} ]; {wait}; head -c 10000000 /dev/zero > big; touch {full}; "
+    fill += f"until [ -e {written} ]; {wait}; exit 1"
+    cut = f"touch {begun}; until [ -e {full} ]; {wait}; echo data > out.txt; touch {written}; "
+    cut += f"until echo x > y; {wait}; exit 0"
     [filler] = await server.add_task(script=[fill])
     [writer] = await server.add_task(script=[cut], outputs=[server.output("out.txt")])
     report = await server.result(filler)

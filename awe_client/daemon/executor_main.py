@@ -96,10 +96,10 @@ class Executor:
                 else signal.sigwaitinfo(_WOKEN_BY)
             )
             number, turns = woken.si_signo if woken else 0, turns + 1
-            if number == signal.SIGIO or turns % _TURNS == 0:
+            # It may also be the daemon that let us go on.
+            is_there = number != signal.SIGCONT or os.getppid() == self._daemon
+            if is_there and (number == signal.SIGIO or turns % _TURNS == 0):
                 is_there = self._receive()
-            elif number == signal.SIGCONT:  # or it was the daemon that let us go on
-                is_there = os.getppid() == self._daemon
 
     def end(self) -> None:
         """Kill everything, adopted processes too, until we have no child left (or 5 s are over).

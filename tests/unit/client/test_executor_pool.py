@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -47,7 +48,8 @@ async def pool(root: WorkRoot) -> AsyncIterator[ExecutorPool]:
 async def run_two(pool: ExecutorPool, root: WorkRoot) -> list[CommandEnd | SpawnRefusal]:
     """The ends of two commands, of which each executor runs one."""
     ends: list[CommandEnd | SpawnRefusal] = []
-    for name in ("w1", "w2"):
+    # Nobody else's processes have these names: another run of this test may be under way.
+    for name in (secrets.token_hex(8), secrets.token_hex(8)):
         pool.run(sleeping(root, name), ends.append)
         await appears(f"AWE_WORK_ID={name}")
     return ends

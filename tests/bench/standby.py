@@ -3,21 +3,24 @@
 Kinds: `same machine` (kill -9; the standby sees that the process is gone), `other machine` (kill -9; it does
 not, and waits for the lease), `stopped` (SIGSTOP, woken once the standby leads). The two servers of a pair
 lead by turns, while eight clients work; at its end all that was promised is looked for. `serves`: until the
-first exchange that was answered; `works`: until the first result that was accepted.
+first exchange that was answered; `works`: until the first result that was accepted. Ends with exit code 1 if
+a standby served later than it has to: when the lease is over and 5 s more.
 """
 
 import argparse
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from awe_server.store.lease import LEASE_S
 from tests.bench.harness.figure import Figure, Row, Value
 from tests.crash.documents import plain
 from tests.support.env import ServerProcess
 from tests.support.mongo import MongoServer
-from tests.support.pair import Load, Pair, await_leader
+from tests.support.pair import MARGIN_S, Load, Pair, await_leader
 
 KINDS = ("same machine", "other machine", "stopped")
 
@@ -85,5 +88,29 @@ def measure(options: argparse.Namespace, number: int) -> Iterator[Row]:
             yield from take_overs(kind, Path(folder), options.take_overs)
 
 
+def late(rows: Iterable[Row]) -> list[str]:
+    """The take-overs that took longer than they may, a line each."""
+    limit_s = LEASE_S + MARGIN_S
+    return [
+        f"{row['case']}: served after {row['serves_s']} s, at most {limit_s:g} s are allowed"
+        for row in rows
+        if float(row["serves_s"]) > limit_s
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure; whoever was late makes it fail."""
+    rows: list[Row] = []
+
+    def measured(options: argparse.Namespace, number: int) -> Iterator[Row]:
+        for row in measure(options, number):
+            rows.append(row)
+            yield row
+
+    FIGURE.main(measured, arguments, argv)
+    if lines := late(rows):
+        sys.exit("\n".join(lines))
+
+
 if __name__ == "__main__":
-    FIGURE.main(measure, arguments)
+    main()

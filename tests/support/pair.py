@@ -1,6 +1,7 @@
 """Two servers on one database and one data directory, one leads, one waits; and clients that know both."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -28,8 +29,10 @@ from tests.support.invariants import (
 )
 from tests.support.lines import line
 
-#: What a take-over may take beside the lease; less than a second lease.
-MARGIN_S = 10.0
+#: What a take-over may take beside the lease;
+MARGIN_S = 5.0
+#: and where other tests run at the same time; less than a second lease.
+BUSY_MARGIN_S = 10.0
 #: A server that was stopped answers nothing at all: who waits longer than this asks the other one.
 ANSWER_S = 8.0
 
@@ -295,7 +298,8 @@ class Load:
 
 def within_lease(span_s: float) -> bool:
     """Whether a take-over was as quick as it has to be."""
-    return span_s < LEASE_S + MARGIN_S
+    is_busy = "PYTEST_XDIST_WORKER" in os.environ
+    return span_s < LEASE_S + (BUSY_MARGIN_S if is_busy else MARGIN_S)
 
 
 @contextlib.contextmanager

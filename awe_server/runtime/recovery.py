@@ -8,7 +8,6 @@ silently.
 
 import asyncio
 import logging
-import re
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ from shared_models.states import JobState, WorkunitState
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_JID = re.compile(r"\d{1,18}", re.ASCII)
 
 BATCH = 500  #: ids in one question to the store
 FIRST_RETRY_S = 0.1
@@ -128,8 +125,7 @@ async def read_state(store: Store, settings: Settings, context: Callable[[], Con
 
 async def _raise_job_numbers(store: Store, state: State) -> None:
     """See that no job gets the number of one that is stored: the counter may be lost, or be an older one."""
-    numbers = await store.count_by("jobs", "jid")  # also those of jobs that have ended; read from the index
-    given = max((int(jid) for jid in numbers if _JID.fullmatch(jid)), default=0)
+    given = await store.highest_number("jobs", "jid")  # also of jobs that have ended
     state.last_jid = max(state.last_jid, given)
     stored = await meta_document(store, "counters", "jid", int)
     if given > (stored["jid"] if stored else 0):

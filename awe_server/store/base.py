@@ -186,6 +186,9 @@ class Store(Protocol):
         A missing number counts as 0; documents without that text are left out.
         """
 
+    async def highest_number(self, collection: Collection, field: str) -> int:
+        """The highest number among a top-level field's texts of 1 to 18 digits; 0 if there is none."""
+
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values of a dotted field, sorted."""
 

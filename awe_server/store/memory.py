@@ -18,7 +18,7 @@ from awe_server.store.base import (
     Query,
 )
 from awe_server.store.documents import decode, encode
-from awe_server.store.query import distinct_values, group_name, lookup, matches, select
+from awe_server.store.query import distinct_values, group_name, is_number, lookup, matches, select
 from shared_models.errors import StoreUnavailable
 
 
@@ -106,6 +106,11 @@ class MemoryStore:
             if isinstance(key := document.get(by), str):
                 sums[key] = sums.get(key, 0.0) + (document.get(field) or 0)
         return sums
+
+    async def highest_number(self, collection: Collection, field: str) -> int:
+        """The highest number among a field's texts of digits."""
+        values = [document.get(field) for document in self._documents(collection).values()]
+        return max((int(value) for value in values if is_number(value)), default=0)
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""

@@ -50,7 +50,7 @@ from awe_server.store.indexes import INDEXES
 from awe_server.store.lease import LEASE_S, Busy, Lease, Renewal
 from awe_server.store.mongo_query import conditions, from_mongo, path, to_mongo
 from awe_server.store.owner import this_process
-from awe_server.store.query import distinct_values, group_name
+from awe_server.store.query import MAX_DIGITS, distinct_values, group_name
 from awe_server.store.waiting import Waiting
 from shared_models.errors import BadRequest, InvalidDocument, StoreUnavailable
 
@@ -416,6 +416,18 @@ class MongoStore:
         with self._reading():
             groups = [group async for group in self._database[collection].aggregate(stages)]
         return {group["_id"]: float(group["total"]) for group in groups if isinstance(group["_id"], str)}
+
+    async def highest_number(self, collection: Collection, field: str) -> int:
+        """The highest number among a field's texts of digits."""
+        name = path(field)
+        digits = {name: {"$regex": f"^[0-9]{{1,{MAX_DIGITS}}}$"}, f"{name}.0": {"$exists": False}}  # no list
+        stages = [
+            {"$match": digits},
+            {"$group": {"_id": None, "highest": {"$max": {"$toLong": f"${name}"}}}},
+        ]
+        with self._reading():
+            groups = [group async for group in self._database[collection].aggregate(stages)]
+        return max((int(group["highest"] or 0) for group in groups), default=0)
 
     async def distinct(self, collection: Collection, field: str, where: Sequence[Match] = ()) -> list[Any]:
         """The different values, sorted."""

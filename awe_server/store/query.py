@@ -8,9 +8,12 @@
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from awe_server.store.base import AnyOf, Document, Match, Page, Query
+
+#: Longer texts are no numbers: those of up to so many digits fit into 64 bits.
+MAX_DIGITS = 18
 
 SortKey = tuple[int, float | int | str]
 
@@ -91,6 +94,11 @@ def distinct_values(values: Iterable[Any]) -> list[Any]:
             if element is not None and kind(element) != "other":
                 seen.setdefault((kind(element), element), element)
     return sorted(seen.values(), key=lambda value: (*sort_key(value), kind(value)))
+
+
+def is_number(value: object) -> TypeGuard[str]:
+    """Whether it is a text of 1 to MAX_DIGITS digits."""
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS
 
 
 def group_name(value: Any) -> str:

@@ -28,7 +28,7 @@ from awe_server.store.base import (
 )
 from awe_server.store.documents import decode_document, encode
 from awe_server.store.errors import StoreCorrupt
-from awe_server.store.query import distinct_values, group_name
+from awe_server.store.query import MAX_DIGITS, distinct_values, group_name
 from awe_server.store.sqlite_place import Place
 from awe_server.store.sqlite_wal import WalRoom
 from awe_server.store.waiting import Waiting
@@ -294,6 +294,20 @@ class SqliteStore:
                 parameters,
             )
             return {key: total for key, total in rows if isinstance(key, str)}
+
+        return await _opened(self._queries).run("read", work)
+
+    async def highest_number(self, collection: Collection, field: str) -> int:
+        """The highest number among a field's texts of digits."""
+        value, parameters = sqlite_query.value_of(collection, field)
+        statement = (
+            f"SELECT max(CAST(value AS INTEGER)) FROM (SELECT {value} AS value FROM {collection}) WHERE "
+            f"typeof(value) = 'text' AND length(value) BETWEEN 1 AND {MAX_DIGITS} "
+            "AND value NOT GLOB '*[^0-9]*'"
+        )
+
+        def work(db: sqlite3.Connection) -> int:
+            return int(db.execute(statement, parameters).fetchone()[0] or 0)
 
         return await _opened(self._queries).run("read", work)
 

@@ -430,6 +430,29 @@ class StoreSuite:
                 assert await store.sum_by(collection, "time_s", "jobid", some) == {"x": 3.5, "y": 0.0}
             assert await store.sum_by("workunits", "time_s", "jobid") == {}
 
+    async def test_highest_number(self, backend: Backend) -> None:
+        async with opened(backend) as store:
+            assert await store.highest_number("jobs", "jid") == 0
+            odd: list[Any] = [
+                "",
+                "x",
+                "-7",
+                "1e9",
+                "1" * 19,
+                "٩٩٩٩٩٩",
+                7e9,
+                None,
+                True,
+                ["123456789"],
+                {"a": "1"},
+            ]
+            given = [{"id": f"odd-{n}", "jid": jid} for n, jid in enumerate(odd)]
+            await store.commit(puts("jobs", [*given, {"id": "none"}]))
+            assert await store.highest_number("jobs", "jid") == 0
+            numbers = [{"id": jid, "jid": jid} for jid in ("99999", "10001", "100001", "100000")]
+            await store.commit(puts("jobs", numbers))
+            assert await store.highest_number("jobs", "jid") == 100_001
+
     async def test_distinct(self, backend: Backend) -> None:
         async with opened(backend) as store:
             for collection in ("jobs", "clients"):
@@ -491,6 +514,7 @@ class StoreSuite:
             scanned(store, "jobs"),
             store.count_by("jobs", "state"),
             store.sum_by("jobs", "n", "state"),
+            store.highest_number("jobs", "jid"),
             store.distinct("jobs", "state"),
             store.check(),
         ):

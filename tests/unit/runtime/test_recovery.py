@@ -352,6 +352,20 @@ async def test_no_job_gets_the_number_of_one_that_has_ended(
     await once_more.engine.stop()
 
 
+async def test_a_start_reads_no_number_of_all_jobs_there_ever_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = await Workshop().start()
+    count_by, asked = shop.store.count_by, list[str]()
+
+    async def noted(collection: Collection, field: str, where: Any = ()) -> dict[str, int]:
+        asked.append(field)
+        return await count_by(collection, field, where)
+
+    monkeypatch.setattr(shop.store, "count_by", noted)
+    await (await shop.again()).engine.stop()
+    assert asked
+    assert "jid" not in asked
+
+
 async def test_tasks_that_wait_to_be_cut_are_not_looked_at_one_by_one() -> None:
     shop = await Workshop().start()
     await shop.submit(task("0"), *(task(str(i), dependsOn=["0"], totalwork=8) for i in range(1, 40)))

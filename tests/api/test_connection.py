@@ -20,14 +20,16 @@ import uvicorn
 
 from awe_server.api import bodies, connection
 from awe_server.api.connection import LARGE_BYTES, Connection
+from awe_server.data import downloads
 from awe_server.data.blobs import Intake
-from awe_server.data.sockets import STEP_BYTES, THREADS, Socket
+from awe_server.data.sockets import BLOCK_BYTES, THREADS, Socket
 from tests.api.conftest import Api
 from tests.support.descriptors import open_below
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
 
+STEP_BYTES = 2 * BLOCK_BYTES  #: here; in earnest it is more
 LARGE = os.urandom(2 * STEP_BYTES + LARGE_BYTES + 12_345)
 
 
@@ -100,6 +102,8 @@ async def served(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ser
         sent.append(plain_send(self, *args))
         return sent[-1]
 
+    for module in (bodies, connection, downloads):
+        monkeypatch.setattr(module, "STEP_BYTES", STEP_BYTES)
     monkeypatch.setattr(Socket, "receive", receive)
     monkeypatch.setattr(Socket, "send_file", send_file)
     serving = asyncio.create_task(server._serve([listener]))

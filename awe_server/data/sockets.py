@@ -35,8 +35,9 @@ STEP_BYTES = 16 * MIB  #: what a thread moves before it comes back
 #: waited for by the event loop.
 MOMENT_S = 0.002
 FAST_BYTES = 64 * 1024  #: who did not move so much at once is not waited for in a thread at all
-#: More would not be faster, but exchanges twice as slow beside them: copying and hashing is work for cores.
-THREADS = max(2, os.cpu_count() or 2)
+#: Of uploads, of downloads, and of MD5, each. More would not be faster, but exchanges slower beside them (of
+#: two cores with two each by a third): copying and hashing is work for cores.
+THREADS = max(1, (os.cpu_count() or 2) // 2)
 NICE = 2  #: requests that are answered at once go before, and on a busy machine a transfer still gets on
 
 T = TypeVar("T")

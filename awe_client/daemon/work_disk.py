@@ -60,7 +60,7 @@ class WorkDisk:
                     await asyncio.wait((self._looking,))  # begun before we asked
                 await asyncio.wait((self._begin(),))
         except TimeoutError:
-            if not self.hangs:
+            if self._looking is not None and not self.hangs:  # else it answered at the last moment
                 log.error("work_disk_hangs", extra={"path": str(self._root.path), "within_s": within_s})
                 self._change(hangs=True)
 

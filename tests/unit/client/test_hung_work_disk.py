@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,21 @@ async def test_L_05_a_download_that_is_given_up_while_the_work_disk_hangs_stops_
     disk.free()
     await server.until(lambda: not server.exchanges[-1]["holds"])
     await eventually(lambda: not begun_files(tmp_path))
+
+
+async def test_a_disk_that_has_answered_does_not_hang_however_late_that_is_seen(tmp_path: Path) -> None:
+    """Nobody would ask it again: who waits wakes after its time, and the answer is there."""
+    root = WorkRoot(tmp_path)
+    root.open()
+    work_disk = WorkDisk(root, on_change=lambda: None)
+    work_disk.open()
+    looking = asyncio.ensure_future(work_disk.look(0.05))
+    await asyncio.sleep(0)
+    time.sleep(0.3)  # noqa: ASYNC251 — as on a machine that is busy with others
+    await looking
+    assert not work_disk.hangs
+    work_disk.close()
+    root.close()
 
 
 async def test_a_look_that_comes_back_late_leaves_nothing_open(tmp_path: Path, disk: Disk) -> None:

@@ -57,16 +57,16 @@ class Answers:
                 last = moved()
                 await asyncio.wait((asked,), timeout=ANSWER_S + flush_bytes / _FLUSH_PACE)
         finally:
+            asked.add_done_callback(_heard)  # also if we are cancelled at the moment when it ends
             if not asked.done():
                 self._hung[root].add(asked)
                 asked.add_done_callback(self._hung[root].discard)
-                asked.add_done_callback(_heard)
         if not asked.done():
             raise NotSeen(f"the shared file system at {root or os.path.dirname(path)} does not answer")
         return asked.result()
 
 
 def _heard(asked: asyncio.Task[Any]) -> None:
-    """Its end comes too late to be told."""
+    """Its end may come too late to be told."""
     if not asked.cancelled():
         asked.exception()

@@ -9,7 +9,6 @@ from typing import Any
 from shared_models.errors import InvalidDocument
 
 MAX_INT = 2**63 - 1  #: the largest whole number every store can keep
-MAX_SECONDS = 1e12
 
 
 def rows(data: dict[str, Any], key: str, limit: int) -> list[Any]:
@@ -73,7 +72,7 @@ def whole_or_none(data: dict[str, Any], key: str) -> int | None:
 def seconds(data: dict[str, Any], key: str) -> float:
     """Read a duration; absent is 0.0."""
     value = data.get(key, 0.0)
-    if type(value) not in (int, float) or not 0.0 <= value < MAX_SECONDS:
+    if type(value) not in (int, float) or not 0.0 <= value < 1e12:
         raise InvalidDocument(f"{key}: must be a number of seconds, 0 or more")
     return float(value)
 

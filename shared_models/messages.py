@@ -11,18 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from shared_models.archives import check_file_name
 from shared_models.errors import BadRequest, InvalidDocument
-from shared_models.fields import (
-    MAX_INT,
-    MAX_SECONDS,
-    flag,
-    free_text,
-    mapping,
-    rows,
-    seconds,
-    text,
-    whole,
-    whole_or_none,
-)
+from shared_models.fields import MAX_INT, flag, free_text, mapping, rows, seconds, text, whole, whole_or_none
 from shared_models.ids import WorkunitId, split_workunit_id
 from shared_models.limits import (
     MAX_HOLDS,
@@ -261,27 +250,23 @@ def check_report(data: object, prefixes: set[str] | None = None) -> Report:
     if outcome not in ("done", "failed", "released"):
         raise InvalidDocument("outcome: must be 'done', 'failed' or 'released'")
     get = data.get
-    attempt, token, code = get("attempt"), get("token"), get("exit_code")
-    took_s, perf = get("computetime_s"), get("perf")
     return Report(
-        _workunit(get("work"), "work", set() if prefixes is None else prefixes),
-        attempt if type(attempt) is int and 0 <= attempt <= MAX_INT else whole(data, "attempt", 0),
-        token
-        if type(token) is str and 0 < len(token) <= MAX_NAME_CHARS
-        else text(data, "token", MAX_NAME_CHARS),
-        outcome,
-        _kind(get("kind")) if outcome == "failed" else None,
-        code if type(code) is int and 0 <= code < 256 else whole_or_none(data, "exit_code"),
-        None if get("signal") is None else whole_or_none(data, "signal"),
-        free_text(data, "message")[:MAX_NOTES_CHARS] if get("message", "") != "" else "",
-        took_s if type(took_s) is float and 0.0 <= took_s < MAX_SECONDS else seconds(data, "computetime_s"),
-        tail(free_text(data, "stdout_tail")) if get("stdout_tail", "") != "" else "",
-        tail(free_text(data, "stderr_tail")) if get("stderr_tail", "") != "" else "",
-        _perf(perf if type(perf) is dict else mapping(data, "perf")),
-        _outputs(data) if get("outputs", []) != [] else [],
-        free_text(data, "kept")[:MAX_NAME_CHARS] if get("kept", "") != "" else "",
-        get("out_of_reach", False) is not False and flag(data, "out_of_reach"),
-        get("ran", False) is not False and flag(data, "ran"),
+        work=_workunit(get("work"), "work", set() if prefixes is None else prefixes),
+        attempt=whole(data, "attempt", 0),
+        token=text(data, "token", MAX_NAME_CHARS),
+        outcome=outcome,
+        kind=_kind(get("kind")) if outcome == "failed" else None,
+        exit_code=whole_or_none(data, "exit_code"),
+        signal=None if get("signal") is None else whole_or_none(data, "signal"),
+        message=free_text(data, "message")[:MAX_NOTES_CHARS] if get("message", "") != "" else "",
+        computetime_s=seconds(data, "computetime_s"),
+        stdout_tail=tail(free_text(data, "stdout_tail")) if get("stdout_tail", "") != "" else "",
+        stderr_tail=tail(free_text(data, "stderr_tail")) if get("stderr_tail", "") != "" else "",
+        perf=_perf(mapping(data, "perf")),
+        outputs=_outputs(data) if get("outputs", []) != [] else [],
+        kept=free_text(data, "kept")[:MAX_NAME_CHARS] if get("kept", "") != "" else "",
+        out_of_reach=get("out_of_reach", False) is not False and flag(data, "out_of_reach"),
+        ran=get("ran", False) is not False and flag(data, "ran"),
     )
 
 

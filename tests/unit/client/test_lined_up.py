@@ -370,7 +370,11 @@ async def test_nobody_waits_long_behind_long_commands(
     await server.add_task(script=[script], ranks=120)
     await server.until(lambda: len(server.results) >= 30)  # who comes again may wait at the end of the line
     shop = daemon._workshop
-    await eventually(lambda: not shop._lined and len(shop._line) > 10, show=lambda: shop._lined)
+    # Two long ones run, and all others, long ones at least, wait for their slots and behind nobody.
+    await eventually(
+        lambda: not shop._lined and 8 <= len(shop._line) == len(shop.held_keys()) - 2,
+        show=lambda: (shop._lined, len(shop._line), len(shop.held_keys())),
+    )
 
 
 async def test_a_drain_gives_back_what_is_lined_up_and_kills_nothing(

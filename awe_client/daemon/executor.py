@@ -80,7 +80,7 @@ class ExecutorPool:
             return self._key
         helper = min(self._helpers, key=lambda h: (h.was_stopped, len(h.commands)))
         self._of_key[self._key] = helper
-        helper.run(self._key, spec, Handed(AtOnce(on_end), size, RUN))
+        helper.hand(self._key, spec, Handed(AtOnce(on_end), size, RUN))
         return self._key
 
     def can_line_up(self, size: Size) -> bool:
@@ -100,7 +100,7 @@ class ExecutorPool:
         helper, self._roomiest = self._roomiest or self._helpers[0], None
         self._key += 1
         self._of_key[self._key] = helper
-        helper.line_up(self._key, spec, Handed(told, size, NEXT))
+        helper.hand(self._key, spec, Handed(told, size, NEXT))
         return self._key
 
     def recall(self, key: int) -> None:

@@ -158,15 +158,12 @@ class Helper(asyncio.Protocol):
             ends.popleft()
         return int(len(ends) * (LINE_S / RATE_WINDOW_S)) - len(self._lined)
 
-    def run(self, key: int, spec: CommandSpec, handed: Handed) -> None:
-        self.commands[key] = handed
+    def hand(self, key: int, spec: CommandSpec, handed: Handed) -> None:
+        """Have it start a command: at once, or in the place of another, as its order says."""
+        kind, those = ("next", self._lined) if handed.order == NEXT else ("run", self.commands)
+        those[key] = handed
         self._sizes[handed.size] += 1
-        self.send(("run", key, tuple(spec), handed.size))
-
-    def line_up(self, key: int, spec: CommandSpec, handed: Handed) -> None:
-        self._lined[key] = handed
-        self._sizes[handed.size] += 1
-        self.send(("next", key, tuple(spec), handed.size))
+        self.send((kind, key, tuple(spec), handed.size))
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Queue a message; those of one turn of the loop leave as one frame."""

@@ -70,10 +70,7 @@ class Tally:
 
     def begins_to_write(self, holding: Holding) -> None:
         """If the disk is full for a moment, only who was alone then is known to have filled it."""
-        stages = self._stages
-        holding.is_beside = (
-            stages[m.Stage.FETCHING] + stages[m.Stage.LINED] + stages[m.Stage.RUNNING] > 1  # _WRITING
-        )
+        holding.is_beside = sum(map(self._stages.__getitem__, _WRITING)) > 1
         if not holding.is_beside:
             self._alone = holding
         elif self._alone is not None and self._alone is not holding:

@@ -1,12 +1,14 @@
 """Threads that one part of the daemon has for itself."""
 
 import asyncio
-import contextlib
 import errno
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
+
+from awe_client.sdk.threads import promise
 
 _T = TypeVar("_T")
 
@@ -17,7 +19,7 @@ class OwnThreads:
     """
 
     def __init__(self, count: int, name: str) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}_{i}", daemon=True) for i in range(count)
         ]
@@ -33,25 +35,8 @@ class OwnThreads:
 
     def begin(self, work: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":
         """Call something that blocks; when the future is cancelled, what has begun goes on."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
-
-        def answer(tell: Callable[[Any], None], what: object) -> None:
-            if not future.done():
-                tell(what)
-
-        def call() -> None:
-            if future.cancelled():
-                return
-            tell: Callable[[Any], None] = future.set_result
-            try:
-                what: Any = work(*args)
-            except BaseException as exc:  # noqa: BLE001 — raised by who waits
-                tell, what = future.set_exception, exc
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(answer, tell, what)
-
-        self._calls.put(call)
+        future, fulfil = promise(partial(work, *args))
+        self._calls.put(lambda: future.cancelled() or fulfil())
         return future
 
     async def run(self, work: Callable[..., _T], *args: Any) -> _T:

@@ -58,6 +58,13 @@ async def or_told(work: Callable[[], T], cancelled: Callable[[], object]) -> T:
 
 
 async def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
+    answer, run = promise(work)
+    await _start(run)
+    return answer
+
+
+def promise(work: Callable[[], T]) -> "tuple[asyncio.Future[T], Callable[[], None]]":
+    """An answer of this loop, and what a thread has to call to do the work and to give it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -69,8 +76,7 @@ async def _begin(work: Callable[[], T]) -> "asyncio.Future[T]":
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(lambda: answer.done() or tell())
 
-    await _start(run)
-    return answer
+    return answer, run
 
 
 async def _start(run: Callable[[], None]) -> None:

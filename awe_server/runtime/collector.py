@@ -14,7 +14,7 @@ YOUNG_OBJECTS = 100_000
 def spare_collector() -> None:
     """Let Python look for cycles seldom, and never among what is there for good: modules, routes.
 
-    Before the state is read: jobs leave it, and a job and its tasks are a cycle.
+    Before the state is read, for what leaves that must be found if it is in a cycle.
     """
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)

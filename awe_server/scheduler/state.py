@@ -93,10 +93,8 @@ class State:
         self.idempotency: dict[tuple[str, str], Job] = {}  #: by owner and key
         self.named_nodes = NamedNodes()
         self.stopped: dict[ClientId, None] = {}  #: clients removed of late: told to stop when they ask
-        self._gone: tuple[list[Job], list[Job]] = (
-            [],
-            [],
-        )  #: jobs that left memory before the last tick; since
+        #: jobs that left memory before the last tick, and since then
+        self._gone: tuple[list[Job], list[Job]] = ([], [])
 
     def take(self) -> Changes:
         """Hand over what was changed and start afresh."""
